@@ -6,11 +6,11 @@
 #include <memory>
 #include <string>
 #include <utility>
-
-#include <CLI/CLI.hpp>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/duration.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/lease_argument.h"
@@ -78,16 +78,13 @@ int Act(const Context& context, const Request& request, const Teller& tell,
 }
 
 // A subcommand for one act: NAME and --revision are added.
-CLI::App* AddAct(CLI::App& app, Context& context, const std::string& name,
-                 const std::string& description, const std::string& examples,
-                 const std::shared_ptr<Request>& request, std::function<int()> action) {
+Command AddAct(Command app, Context& context, const std::string& name,
+               const std::string& description, const std::string& examples,
+               const std::shared_ptr<Request>& request, std::function<int()> action) {
   static_cast<void>(context);
-  CLI::App* const command =
-      AddCommand(app, context, name, description, examples, std::move(action));
-  command->add_option("NAME", *request->mutable_semaphore(), "The semaphore")
-      ->type_name(kTakesSemaphore)
-      ->required();
-  command->add_option_function<std::uint64_t>(
+  const Command command = AddCommand(app, context, name, description, examples, std::move(action));
+  command.AddName(request->mutable_semaphore());
+  command.AddSetter<std::uint64_t>(
       "--revision", [request](std::uint64_t value) { request->set_expected_revision(value); },
       "Only if the semaphore stands at this revision");
   return command;
@@ -113,26 +110,26 @@ struct SettingsArguments {
   }
 };
 
-void AddSettings(CLI::App* command, SettingsArguments* settings) {
-  command->add_flag("--backfill", settings->backfill,
-                    "A waiter that fits may overtake a larger one");
-  AddDuration(command, "--longest-hold", &settings->longest_hold,
-              "A lease that is held for longer is recalled [no bound]",
-              std::chrono::hours(365 * 24));
-  AddDuration(command, "--recall-grace", &settings->recall_grace,
-              "Time between a recall and the revocation [30s]");
-  command->add_flag("--no-recall-grace", settings->no_recall_grace, "Revoke at once");
-  command->add_option("--permits-per-holder", settings->permits_per_holder,
-                      "What one holder may have at once [no bound]");
-  command->add_option("--waiters-max", settings->waiters_max,
-                      "Waiters that may stand in the queue [the daemon's bound]");
+void AddSettings(Command command, SettingsArguments* settings) {
+  command.AddFlag("--backfill", &settings->backfill,
+                  "A waiter that fits may overtake a larger one");
+  command.AddDuration("--longest-hold", &settings->longest_hold,
+                      "A lease that is held for longer is recalled [no bound]",
+                      std::chrono::hours(365 * 24));
+  command.AddDuration("--recall-grace", &settings->recall_grace,
+                      "Time between a recall and the revocation [30s]");
+  command.AddFlag("--no-recall-grace", &settings->no_recall_grace, "Revoke at once");
+  command.Add("--permits-per-holder", &settings->permits_per_holder,
+              "What one holder may have at once [no bound]");
+  command.Add("--waiters-max", &settings->waiters_max,
+              "Waiters that may stand in the queue [the daemon's bound]");
 }
 
-void AddCreate(CLI::App& app, Context& context) {
+void AddCreate(Command app, Context& context) {
   auto request = std::make_shared<Request>();
   auto limit = std::make_shared<std::uint32_t>(0);
   auto settings = std::make_shared<SettingsArguments>();
-  CLI::App* const create =
+  const Command create =
       AddAct(app, context, "create", "Make a semaphore",
              "  semctl create team/db --limit 4 --longest-hold 1h", request,
              [&context, request, limit, settings] {
@@ -146,14 +143,14 @@ void AddCreate(CLI::App& app, Context& context) {
                  return told;
                });
              });
-  create->add_option("--limit", *limit, "How many permits there are")->required();
+  create.Add("--limit", limit.get(), "How many permits there are").Required();
   AddSettings(create, settings.get());
 }
 
-void AddConfigure(CLI::App& app, Context& context) {
+void AddConfigure(Command app, Context& context) {
   auto request = std::make_shared<Request>();
   auto settings = std::make_shared<SettingsArguments>();
-  CLI::App* const configure =
+  const Command configure =
       AddAct(app, context, "configure",
              "Replace a semaphore's settings; what is not given is as by default",
              "  semctl configure team/db --permits-per-holder 1 --recall-grace 10s", request,
@@ -167,15 +164,14 @@ void AddConfigure(CLI::App& app, Context& context) {
 }
 
 // `grace`: negative if none is given, and the semaphore's own is meant.
-void AddGraces(CLI::App* command, milliseconds* grace, bool* now) {
-  CLI::Option* const option =
-      AddDuration(command, "--grace", grace,
-                  "Time that holders have to stop, once they know [the semaphore's]");
-  command
-      ->add_flag(
-          "--now", *now,
-          "End the leases at once. DANGER: a holder that is cut off works on, for up to its TTL")
-      ->excludes(option);
+std::vector<Option> AddGraces(Command command, milliseconds* grace, bool* now) {
+  const Option graces = command.AddDuration(
+      "--grace", grace, "Time that holders have to stop, once they know [the semaphore's]");
+  const Option at_once = command.AddFlag(
+      "--now", now,
+      "End the leases at once. DANGER: a holder that is cut off works on, for up to its TTL");
+  at_once.Excludes(graces);
+  return {graces, at_once};
 }
 
 // Of an act whose 0 is the semaphore's own grace.
@@ -184,12 +180,12 @@ std::uint32_t GraceMs(milliseconds grace) {
   return Ms(std::max(grace, milliseconds(1)));
 }
 
-void AddResize(CLI::App& app, Context& context) {
+void AddResize(Command app, Context& context) {
   auto request = std::make_shared<Request>();
   auto grace = std::make_shared<milliseconds>(-1);
   auto now = std::make_shared<bool>(false);
   auto policy = std::make_shared<v1::ShrinkPolicy>(v1::SHRINK_POLICY_WAIT);
-  CLI::App* const command =
+  const Command command =
       AddAct(app, context, "resize", "Change the limit",
              R"(  semctl resize team/db --limit 8
   semctl resize team/db --add 2
@@ -209,27 +205,26 @@ void AddResize(CLI::App& app, Context& context) {
                  return told;
                });
              });
-  CLI::Option_group* const change = command->add_option_group("change", "The new limit");
+  const Command change = command.AddExactlyOneOf("change", "The new limit");
   v1::ResizeSemaphore* const resize = request->mutable_resize();
-  change->add_option_function<std::uint32_t>(
+  change.AddSetter<std::uint32_t>(
       "--limit", [resize](std::uint32_t value) { resize->set_limit(value); }, "This limit");
-  change->add_option_function<std::uint32_t>(
+  change.AddSetter<std::uint32_t>(
       "--add", [resize](std::uint32_t value) { resize->set_add(value); }, "So many more");
-  change->add_option_function<std::uint32_t>(
+  change.AddSetter<std::uint32_t>(
       "--remove", [resize](std::uint32_t value) { resize->set_remove(value); }, "So many less");
-  change->require_option(1);
   const std::map<std::string, v1::ShrinkPolicy> policies = {{"wait", v1::SHRINK_POLICY_WAIT},
                                                             {"recall", v1::SHRINK_POLICY_RECALL},
                                                             {"refuse", v1::SHRINK_POLICY_REFUSE}};
-  TakesWords(
-      command->add_option_function<std::string>(
+  command
+      .AddSetter<std::string>(
           "--policy", [policy, policies](const std::string& word) { *policy = policies.at(word); },
-          "If more are held: wait for them, recall them, or refuse to shrink [wait]"),
-      {"wait", "recall", "refuse"});
+          "If more are held: wait for them, recall them, or refuse to shrink [wait]")
+      .TakesWords({"wait", "recall", "refuse"});
   AddGraces(command, grace.get(), now.get());
 }
 
-void AddPauses(CLI::App& app, Context& context) {
+void AddPauses(Command app, Context& context) {
   auto paused = std::make_shared<Request>();
   AddAct(app, context, "pause",
          "Grant nothing until resume; who holds goes on, who waits keeps the place",
@@ -248,7 +243,7 @@ void AddPauses(CLI::App& app, Context& context) {
   auto drained = std::make_shared<Request>();
   auto held_max = std::make_shared<std::uint32_t>(0);
   auto wait = std::make_shared<milliseconds>(0);
-  CLI::App* const drain =
+  const Command drain =
       AddAct(app, context, "drain",
              "Pause, and wait until at most N permits are held; says who still holds",
              "  semctl drain team/db --wait 10m && maintenance; semctl resume team/db", drained,
@@ -268,17 +263,17 @@ void AddPauses(CLI::App& app, Context& context) {
                    },
                    *wait);
              });
-  drain->add_option("--held-max", *held_max, "Permits that may still be held [0]");
-  AddDuration(drain, "--wait", wait.get(), "How long to wait for it [0]");
+  drain.Add("--held-max", held_max.get(), "Permits that may still be held [0]");
+  drain.AddDuration("--wait", wait.get(), "How long to wait for it [0]");
 }
 
-void AddRevoke(CLI::App& app, Context& context) {
+void AddRevoke(Command app, Context& context) {
   auto request = std::make_shared<Request>();
   auto grace = std::make_shared<milliseconds>(-1);
   auto now = std::make_shared<bool>(false);
   auto all = std::make_shared<bool>(false);
   auto lease = std::make_shared<LeaseArgument>();
-  CLI::App* const revoke = AddAct(
+  const Command revoke = AddAct(
       app, context, "revoke",
       "Take leases away from their holders: they hear of it, and have a grace to stop",
       R"(  semctl revoke team/db --holder build-7:4711
@@ -305,21 +300,20 @@ void AddRevoke(CLI::App& app, Context& context) {
         });
       });
   v1::RevokeLeases* const act = request->mutable_revoke();
-  CLI::Option_group* const which = revoke->add_option_group("which", "Exactly one of");
+  const Command which = revoke.AddExactlyOneOf("which", "Exactly one of");
   lease->AddTo(which, "--lease");
-  which->add_option("--holder", *act->mutable_holder(), "All leases of this holder");
-  which->add_flag("--all", *all, "All leases");
-  which->require_option(1);
+  which.Add("--holder", act->mutable_holder(), "All leases of this holder");
+  which.AddFlag("--all", all.get(), "All leases");
   AddGraces(revoke, grace.get(), now.get());
 }
 
-void AddDestroy(CLI::App& app, Context& context) {
+void AddDestroy(Command app, Context& context) {
   auto request = std::make_shared<Request>();
   auto wait = std::make_shared<milliseconds>(-1);
   auto force = std::make_shared<bool>(false);
   auto grace = std::make_shared<milliseconds>(-1);
   auto now = std::make_shared<bool>(false);
-  CLI::App* const destroy =
+  const Command destroy =
       AddAct(app, context, "destroy", "Remove a semaphore; refused while it has holders or waiters",
              R"(  semctl destroy team/db
   semctl destroy team/db --wait 5m
@@ -346,12 +340,10 @@ void AddDestroy(CLI::App& app, Context& context) {
                    },
                    waits ? *wait : milliseconds(0));
              });
-  AddDuration(destroy, "--wait", wait.get(), "Let the holders finish, and wait this long for it");
-  CLI::Option* const forces =
-      destroy->add_flag("--force", *force, "Recall all leases, and delete all tickets");
-  AddGraces(destroy, grace.get(), now.get());
-  destroy->get_option("--grace")->needs(forces);
-  destroy->get_option("--now")->needs(forces);
+  destroy.AddDuration("--wait", wait.get(), "Let the holders finish, and wait this long for it");
+  const Option forces =
+      destroy.AddFlag("--force", force.get(), "Recall all leases, and delete all tickets");
+  for (const Option option : AddGraces(destroy, grace.get(), now.get())) option.Needs(forces);
 }
 
 }  // namespace
@@ -373,10 +365,10 @@ absl::StatusOr<Response> Administer(UnaryCaller* caller, Request request, millis
   return response;
 }
 
-void AddPaging(CLI::App* command, Paging* paging) {
-  command->add_option("--rows", paging->rows,
-                      "At most so many rows; 0: all [" + std::to_string(paging->rows) + "]");
-  command->add_option("--page-token", paging->token, "Go on where an earlier listing has ended");
+void AddPaging(Command command, Paging* paging) {
+  command.Add("--rows", &paging->rows,
+              "At most so many rows; 0: all [" + std::to_string(paging->rows) + "]");
+  command.Add("--page-token", &paging->token, "Go on where an earlier listing has ended");
 }
 
 absl::StatusOr<std::string> ReadPages(
@@ -403,7 +395,7 @@ void SayMore(const Context& context, const std::string& next) {
   if (!next.empty()) context.Say("more", "there is more: --page-token " + next);
 }
 
-void AddAdminCommands(CLI::App& app, Context& context) {
+void AddAdminCommands(Command app, Context& context) {
   AddCreate(app, context);
   AddResize(app, context);
   AddConfigure(app, context);

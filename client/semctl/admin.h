@@ -29,7 +29,7 @@ struct Paging {
   std::string token;       // Where it begins; empty: at the beginning.
 };
 // "--rows" and "--page-token".
-void AddPaging(CLI::App* command, Paging* paging);
+void AddPaging(Command command, Paging* paging);
 
 // What was found in one page.
 struct Page {

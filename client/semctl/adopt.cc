@@ -6,11 +6,10 @@
 #include <memory>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/admin.h"
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
@@ -87,9 +86,9 @@ int Adopt(const Context& context, const Adoption& adoption) {
 
 }  // namespace
 
-void AddAdoptCommand(CLI::App& app, Context& context) {
+void AddAdoptCommand(Command app, Context& context) {
   auto adoption = std::make_shared<Adoption>();
-  CLI::App* const command =
+  const Command command =
       AddCommand(app, context, "adopt",
                  "Make a semaphore of what programs of a recipe have in RabbitMQ or Consul",
                  R"(  semctl adopt team/db --dry-run
@@ -99,11 +98,9 @@ RabbitMQ: the queue team/db.semaphore, whose messages are counted. Consul: the r
 {"limit","holders"} at team/db/.lock. Refused while one of those programs holds a permit or waits.
 What changes is printed first. Without --yes it is confirmed at the terminal.)",
                  [&context, adoption] { return Adopt(context, *adoption); });
-  command->add_option("NAME", adoption->semaphore, "The semaphore")
-      ->type_name(kTakesSemaphore)
-      ->required();
-  command->add_flag("--dry-run", adoption->dry_run, "Say what would change, and change nothing");
-  command->add_flag("--yes", adoption->yes, "Adopt without asking");
+  command.AddName(&adoption->semaphore);
+  command.AddFlag("--dry-run", &adoption->dry_run, "Say what would change, and change nothing");
+  command.AddFlag("--yes", &adoption->yes, "Adopt without asking");
 }
 
 }  // namespace semaphore::semctl

@@ -9,10 +9,9 @@
 #include <string>
 #include <utility>
 
-#include <CLI/CLI.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/context.h"
 #include "client/semctl/definitions.h"
 #include "client/semctl/exit_codes.h"
@@ -277,25 +276,25 @@ configure; what is not given is as by default. shrink ("wait", "recall", "refuse
 say how a limit is lowered. Defaults of a prefix are filled in here; a semaphore that is made by its
 first use does not get them.)";
 
-CLI::App* AddFileCommand(CLI::App& app, Context& context, const std::string& name,
-                         const std::string& description, const std::string& examples,
-                         const std::shared_ptr<Options>& options, std::function<int()> action) {
-  CLI::App* const command =
+Command AddFileCommand(Command app, Context& context, const std::string& name,
+                       const std::string& description, const std::string& examples,
+                       const std::shared_ptr<Options>& options, std::function<int()> action) {
+  const Command command =
       AddCommand(app, context, name, description, examples + kFileHelp, std::move(action));
-  command->add_option("FILE", options->path, "What is declared")->type_name(kTakesFile)->required();
+  command.Add("FILE", &options->path, "What is declared").Takes(kTakesFile).Required();
   return command;
 }
 
-void AddPrune(CLI::App* command, Options* options) {
-  command->add_flag("--prune", options->plan.prune,
-                    "Destroy what the declared prefixes cover, is not declared, and not in use");
+void AddPrune(Command command, Options* options) {
+  command.AddFlag("--prune", &options->plan.prune,
+                  "Destroy what the declared prefixes cover, is not declared, and not in use");
 }
 
 }  // namespace
 
-void AddApplyCommands(CLI::App& app, Context& context) {
+void AddApplyCommands(Command app, Context& context) {
   auto applied = std::make_shared<Options>();
-  CLI::App* const apply = AddFileCommand(
+  const Command apply = AddFileCommand(
       app, context, "apply", "Make semaphores as a file declares them; what is so already stays",
       R"(  semctl apply semaphores.toml --dry-run
   semctl apply semaphores.toml --prune --yes
@@ -303,9 +302,9 @@ void AddApplyCommands(CLI::App& app, Context& context) {
 All is checked before the first change. Then what gives is done before what takes: create, configure,
 raise limits, lower them, destroy; the first error ends it, and the same command goes on from there.)",
       applied, [&context, applied] { return Apply(context, *applied); });
-  apply->add_flag("--dry-run", applied->dry_run, "Say what would be done, and do nothing");
+  apply.AddFlag("--dry-run", &applied->dry_run, "Say what would be done, and do nothing");
   AddPrune(apply, applied.get());
-  apply->add_flag("--yes", applied->yes, "Destroy without asking");
+  apply.AddFlag("--yes", &applied->yes, "Destroy without asking");
 
   auto compared = std::make_shared<Options>();
   AddPrune(
@@ -319,13 +318,13 @@ below.)",
 
   auto imported = std::make_shared<Options>();
   imported->plan.replace = false;
-  CLI::App* const import = AddFileCommand(
+  const Command import = AddFileCommand(
       app, context, "import",
       "As apply, but what exists and is not the same is left alone: nothing is done then",
       "  semctl --server old:7420 export | semctl --server new:7420 import -", imported,
       [&context, imported] { return Apply(context, *imported); });
-  import->add_flag("--replace", imported->plan.replace, "Change what exists");
-  import->add_flag("--dry-run", imported->dry_run, "Say what would be done, and do nothing");
+  import.AddFlag("--replace", &imported->plan.replace, "Change what exists");
+  import.AddFlag("--dry-run", &imported->dry_run, "Say what would be done, and do nothing");
 
   auto prefix = std::make_shared<std::string>();
   AddCommand(app, context, "export",
@@ -333,8 +332,8 @@ below.)",
              "waits or is paused",
              "  semctl export > semaphores.toml\n  semctl export --prefix team/ -o json",
              [&context, prefix] { return Export(context, *prefix); })
-      ->add_option("--prefix", *prefix, "Names that begin with this")
-      ->type_name(kTakesPrefix);
+      .Add("--prefix", prefix.get(), "Names that begin with this")
+      .Takes(kTakesPrefix);
 }
 
 }  // namespace semaphore::semctl

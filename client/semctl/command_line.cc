@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <CLI/CLI.hpp>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -30,13 +32,24 @@ bool IsNegative(const std::string& word) {
   return word.find_first_not_of("0123456789", 1) == std::string::npos;
 }
 
+KnownOption Known(const CLI::Option& option) {
+  return {option.get_name(), option.get_type_name(), option.get_items_expected_max() > 1};
+}
+
+// Null: there is none.
+CLI::Option* Find(CLI::App& app, CLI::App* command, const std::string& name) {
+  CLI::Option* found = nullptr;
+  if (command != nullptr) found = command->get_option_no_throw(name);
+  return found != nullptr ? found : app.get_option_no_throw(name);
+}
+
 class Reader {
  public:
   explicit Reader(CLI::App& app) : app_(app) {}
 
   void Take(const std::string& word, std::size_t place) {
-    if (line_.awaiting != nullptr) {
-      Give(*std::exchange(line_.awaiting, nullptr), word);
+    if (awaiting_ != nullptr) {
+      Give(*std::exchange(awaiting_, nullptr), word);
     } else if (word.size() > 1 && word[0] == '-' && !IsNegative(word)) {
       TakeOption(word);
     } else if (line_.command != nullptr) {
@@ -52,26 +65,23 @@ class Reader {
     }
   }
 
-  CommandLine line() && { return std::move(line_); }
-
- private:
-  CLI::Option* Find(const std::string& name) {
-    CLI::Option* found = nullptr;
-    if (line_.command != nullptr) found = line_.command->get_option_no_throw(name);
-    return found != nullptr ? found : app_.get_option_no_throw(name);
+  CommandLine line() && {
+    if (awaiting_ != nullptr) line_.awaiting = Known(*awaiting_);
+    return std::move(line_);
   }
 
+ private:
   void TakeOption(const std::string& word) {
     // "--name", "--name=value", "-n", "-nvalue".
     const bool is_long = absl::StartsWith(word, "--");
     const std::size_t end = is_long ? std::min(word.find('='), word.size()) : 2;
     const std::string name = word.substr(0, end);
-    CLI::Option* const option = Find(name);
+    CLI::Option* const option = Find(app_, line_.command, name);
     if (option == nullptr) return AddUnknown(name);
     if (name == "--help" || name == "-h" || name == "--version") line_.help = true;
     if (option->get_items_expected_max() == 0) return;
     if (end == word.size()) {
-      line_.awaiting = option;
+      awaiting_ = option;
     } else {
       Give(*option, word.substr(end + (is_long ? 1 : 0)));
     }
@@ -82,7 +92,7 @@ class Reader {
     for (const CLI::App* app :
          {static_cast<const CLI::App*>(line_.command), &std::as_const(app_)}) {
       if (app == nullptr) continue;
-      for (const CLI::Option* option : OptionsOf(*app, false)) names.push_back(option->get_name());
+      for (const KnownOption& option : OptionsOf(*app, false)) names.push_back(option.name);
     }
     line_.problems.push_back(absl::StrCat("unknown option '", name, "'", DidYouMean(name, names)));
   }
@@ -103,6 +113,7 @@ class Reader {
   }
 
   CLI::App& app_;
+  CLI::Option* awaiting_ = nullptr;
   CommandLine line_;
 };
 
@@ -114,17 +125,23 @@ CommandLine ReadCommandLine(CLI::App& app, const std::vector<std::string>& words
   return std::move(reader).line();
 }
 
-std::vector<const CLI::Option*> OptionsOf(const CLI::App& app, bool positional) {
-  std::vector<const CLI::Option*> options;
+std::vector<KnownOption> OptionsOf(const CLI::App& app, bool positional) {
+  std::vector<KnownOption> options;
   for (const CLI::Option* option : app.get_options()) {
-    if (option->nonpositional() != positional) options.push_back(option);
+    if (option->nonpositional() != positional) options.push_back(Known(*option));
   }
   // Groups ("exactly one of") are commands without a name to CLI11.
   for (const CLI::App* group : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (!group->get_name().empty()) continue;
-    for (const CLI::Option* option : OptionsOf(*group, positional)) options.push_back(option);
+    for (KnownOption& option : OptionsOf(*group, positional)) options.push_back(std::move(option));
   }
   return options;
+}
+
+std::optional<KnownOption> FindOption(CLI::App& app, CLI::App* command, const std::string& name) {
+  const CLI::Option* const option = Find(app, command, name);
+  if (option == nullptr) return std::nullopt;
+  return Known(*option);
 }
 
 std::vector<std::string> CommandsOf(const CLI::App& app) {
@@ -134,6 +151,11 @@ std::vector<std::string> CommandsOf(const CLI::App& app) {
     if (!name.empty() && !absl::StartsWith(name, "_")) names.push_back(name);
   }
   return names;
+}
+
+std::string HelpOf(CLI::App& app, const std::string& command) {
+  app.clear();  // Its help would be that of the command that was called.
+  return command.empty() ? app.help() : app.get_subcommand(command)->help(app.get_name());
 }
 
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& words) {

@@ -4,11 +4,10 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <CLI/CLI.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -45,11 +44,11 @@ std::vector<std::string> Names(const Context& context, const std::string& prefix
 }
 
 // `before` is the part of the word that stands before the value: "--output=".
-Candidates ValuesOf(const Context& context, const CLI::Option& option, const std::string& before,
+Candidates ValuesOf(const Context& context, const KnownOption& option, const std::string& before,
                     const std::string& begun) {
-  const std::string type = option.get_type_name();
+  const std::string& type = option.type;
   if (type == kTakesFile) return {"files", {begun}};
-  std::vector<std::string> values = WordsOf(option);
+  std::vector<std::string> values = WordsOf(type);
   if (type == kTakesSemaphore || type == kTakesPrefix) values = Names(context, begun);
   Candidates candidates;
   for (const std::string& value : values) candidates.words.push_back(absl::StrCat(before, value));
@@ -59,7 +58,7 @@ Candidates ValuesOf(const Context& context, const CLI::Option& option, const std
 std::vector<std::string> OptionNames(const CLI::App& app, const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::App* of : {&command, &app}) {
-    for (const CLI::Option* option : OptionsOf(*of, false)) names.push_back(option->get_name());
+    for (const KnownOption& option : OptionsOf(*of, false)) names.push_back(option.name);
     if (&command == &app) break;
   }
   return names;
@@ -71,25 +70,23 @@ Candidates Find(CLI::App& app, const Context& context, std::vector<std::string> 
   const auto dashes = std::find(words.begin(), words.end(), "--");
   if (dashes != words.end()) return {dashes + 1 == words.end() ? "commands" : "files", {current}};
   const CommandLine line = ReadCommandLine(app, words);
-  if (line.awaiting != nullptr) return ValuesOf(context, *line.awaiting, "", current);
+  if (line.awaiting.has_value()) return ValuesOf(context, *line.awaiting, "", current);
   const std::size_t equals = current.find('=');
   if (absl::StartsWith(current, "--") && equals != std::string::npos) {
     const std::string name = current.substr(0, equals);
-    const CLI::Option* option = app.get_option_no_throw(name);
-    if (line.command != nullptr && line.command->get_option_no_throw(name) != nullptr)
-      option = line.command->get_option_no_throw(name);
-    if (option == nullptr) return {};
+    const std::optional<KnownOption> option = FindOption(app, line.command, name);
+    if (!option.has_value()) return {};
     return ValuesOf(context, *option, name + "=", current.substr(equals + 1));
   }
   const CLI::App& command = line.command == nullptr ? app : *line.command;
   if (absl::StartsWith(current, "-")) return {"words", OptionNames(app, command)};
   if (line.command == nullptr) return {"words", CommandsOf(app)};
-  const std::vector<const CLI::Option*> positionals = OptionsOf(command, true);
+  const std::vector<KnownOption> positionals = OptionsOf(command, true);
   if (positionals.empty()) return {};
   const std::size_t place = line.places.size();
-  const CLI::Option& last = *positionals.back();
-  if (place >= positionals.size() && last.get_items_expected_max() <= 1) return {};
-  return ValuesOf(context, place < positionals.size() ? *positionals[place] : last, "", current);
+  const KnownOption& last = positionals.back();
+  if (place >= positionals.size() && !last.takes_many) return {};
+  return ValuesOf(context, place < positionals.size() ? positionals[place] : last, "", current);
 }
 
 int Complete(CLI::App& app, const Context& context) {
@@ -105,12 +102,12 @@ int Complete(CLI::App& app, const Context& context) {
 
 }  // namespace
 
-void AddCompletionCommands(CLI::App& app, Context& context) {
-  app.add_subcommand("__complete", "")->group("")->callback([&app, &context] {
-    context.action = [&app, &context] { return Complete(app, context); };
+void AddCompletionCommands(Command app, Context& context) {
+  app.AddHiddenCommand("__complete", [&parser = app.parser(), &context] {
+    context.action = [&parser, &context] { return Complete(parser, context); };
   });
   auto shell = std::make_shared<std::string>();
-  CLI::App* const completion =
+  const Command completion =
       AddCommand(app, context, "completion", "A completion script for bash, zsh or fish",
                  R"(  source <(semctl completion bash)
   semctl completion zsh > ~/.zfunc/_semctl
@@ -121,8 +118,7 @@ void AddCompletionCommands(CLI::App& app, Context& context) {
                                                        : kFishCompletion);
                    return kDone;
                  });
-  TakesWords(completion->add_option("SHELL", *shell, "The shell"), {"bash", "zsh", "fish"})
-      ->required();
+  completion.Add("SHELL", shell.get(), "The shell").TakesWords({"bash", "zsh", "fish"}).Required();
 }
 
 }  // namespace semaphore::semctl

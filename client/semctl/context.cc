@@ -3,12 +3,12 @@
 #include <random>
 #include <utility>
 
-#include <CLI/CLI.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "client/semaphore/errors.h"
+#include "client/semaphore/transport.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/shown.h"
 
@@ -20,6 +20,14 @@ std::string LineOf(const Json& json) {
 
 std::vector<std::string> Context::endpoints() const {
   return absl::StrSplit(server, ',', absl::SkipWhitespace());
+}
+
+absl::StatusOr<std::shared_ptr<Transport>> Context::MakeTransport() const {
+  return Transport::Create(security, endpoints());
+}
+
+UnaryCaller Context::MakeCaller(bool once) const {
+  return UnaryCaller(endpoints(), MakeTransport(), patience(), once);
 }
 
 int Context::Fail(const absl::Status& status) const {
@@ -53,18 +61,17 @@ int Context::Misused(const std::string& message) const {
   return kUsage;
 }
 
-CLI::App* AddCommand(CLI::App& app, Context& context, const std::string& name,
-                     const std::string& description, const std::string& examples,
-                     std::function<int()> action) {
-  CLI::App* const command = app.add_subcommand(name, description);
+Command AddCommand(Command app, Context& context, const std::string& name,
+                   const std::string& description, const std::string& examples,
+                   std::function<int()> action) {
   const bool has_codes = examples.find("Exit codes:\n") != std::string::npos;
-  command->footer("Examples:\n" + examples +
-                  (has_codes ? ""
-                             : "\n\nsemctl help lists all exit codes (123: no daemon could be "
-                               "reached), and the options\nthat every command has."));
-  command->callback([&context, action = std::move(action)] { context.action = action; });
-  command->fallthrough();  // --server and -o may stand behind the subcommand too
-  return command;
+  const std::string footer =
+      "Examples:\n" + examples +
+      (has_codes ? ""
+                 : "\n\nsemctl help lists all exit codes (123: no daemon could be "
+                   "reached), and the options\nthat every command has.");
+  return app.AddCommand(name, description, footer,
+                        [&context, action = std::move(action)] { context.action = action; });
 }
 
 std::string NewClientId() {

@@ -11,12 +11,17 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client/semaphore/security.h"
-#include "client/semaphore/transport.h"
-#include "client/semaphore/unary_caller.h"
 #include "client/semctl/options.h"
 #include "client/semctl/wording.h"
 #include "proto/semaphore/v1/semaphore.pb.h"
+
+// Most files need no gRPC.
+namespace semaphore {
+class Transport;
+class UnaryCaller;
+}  // namespace semaphore
 
 namespace semaphore::semctl {
 
@@ -42,17 +47,13 @@ struct Context {
   bool json() const { return output == "json"; }
   std::vector<std::string> endpoints() const;
   // Reads the files of `security`. It may start threads of gRPC: not before a fork.
-  absl::StatusOr<std::shared_ptr<Transport>> MakeTransport() const {
-    return Transport::Create(security, endpoints());
-  }
+  absl::StatusOr<std::shared_ptr<Transport>> MakeTransport() const;
   // For how long a daemon is looked for: by a command that asks something, and by one that waits for
   // permits or tickets anyway.
   std::chrono::milliseconds patience() const { return PatienceOr(kPatience); }
   std::chrono::milliseconds long_patience() const { return PatienceOr(kLongPatience); }
   // `once`: every endpoint is tried once, and then it is over.
-  UnaryCaller MakeCaller(bool once = false) const {
-    return UnaryCaller(endpoints(), MakeTransport(), patience(), once);
-  }
+  UnaryCaller MakeCaller(bool once = false) const;
 
   // Prints the error to stderr (with -o json as an object), and returns its exit code.
   int Fail(const absl::Status& status) const;
@@ -71,9 +72,9 @@ struct Context {
 };
 
 // A subcommand that sets Context::action to `action`. `examples` follow its help.
-CLI::App* AddCommand(CLI::App& app, Context& context, const std::string& name,
-                     const std::string& description, const std::string& examples,
-                     std::function<int()> action);
+Command AddCommand(Command app, Context& context, const std::string& name,
+                   const std::string& description, const std::string& examples,
+                   std::function<int()> action);
 
 // A request id that no other run of semctl has, so that retries are safe.
 v1::RequestId NewRequestId();
@@ -81,20 +82,20 @@ v1::RequestId NewRequestId();
 std::string NewClientId();
 
 // Subcommands, by file. `app` and `context` must outlive the parsing and the action.
-void AddRunCommand(CLI::App& app, Context& context);
-void AddLeaseCommands(CLI::App& app, Context& context);
-void AddAdminCommands(CLI::App& app, Context& context);
-void AddAdoptCommand(CLI::App& app, Context& context);
-void AddApplyCommands(CLI::App& app, Context& context);
-void AddQueryCommands(CLI::App& app, Context& context);
-void AddTicketCommands(CLI::App& app, Context& context);
-void AddWorkCommand(CLI::App& app, Context& context);
-void AddWatchCommand(CLI::App& app, Context& context);
-void AddTopCommand(CLI::App& app, Context& context);
-void AddDoctorCommand(CLI::App& app, Context& context);
+void AddRunCommand(Command app, Context& context);
+void AddLeaseCommands(Command app, Context& context);
+void AddAdminCommands(Command app, Context& context);
+void AddAdoptCommand(Command app, Context& context);
+void AddApplyCommands(Command app, Context& context);
+void AddQueryCommands(Command app, Context& context);
+void AddTicketCommands(Command app, Context& context);
+void AddWorkCommand(Command app, Context& context);
+void AddWatchCommand(Command app, Context& context);
+void AddTopCommand(Command app, Context& context);
+void AddDoctorCommand(Command app, Context& context);
 // Last: they speak of the commands before them.
-void AddCompletionCommands(CLI::App& app, Context& context);
-void AddHelpCommands(CLI::App& app, Context& context);
+void AddCompletionCommands(Command app, Context& context);
+void AddHelpCommands(Command app, Context& context);
 
 }  // namespace semaphore::semctl
 

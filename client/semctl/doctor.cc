@@ -7,8 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/semctl/context.h"
@@ -151,9 +149,9 @@ int Doctor(const Context& context, milliseconds timeout) {
 
 }  // namespace
 
-void AddDoctorCommand(CLI::App& app, Context& context) {
+void AddDoctorCommand(Command app, Context& context) {
   auto timeout = std::make_shared<milliseconds>(5'000);
-  CLI::App* const doctor =
+  const Command doctor =
       AddCommand(app, context, "doctor", "Check that this client and its daemons fit together",
                  R"(  semctl doctor
   semctl doctor --server 127.0.0.1:7420 --timeout 2s
@@ -170,7 +168,7 @@ Exit codes:
   119  a check fails
   123  no daemon was reached)",
                  [&context, timeout] { return Doctor(context, *timeout); });
-  AddDuration(doctor, "--timeout", timeout.get(), "For each step at each endpoint [5s]");
+  doctor.AddDuration("--timeout", timeout.get(), "For each step at each endpoint [5s]");
 }
 
 }  // namespace semaphore::semctl

@@ -3,29 +3,26 @@
 #include <memory>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "client/semctl/command_line.h"
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
+#include "server/base/version.h"
 
 namespace semaphore::semctl {
 
-void AddHelpCommands(CLI::App& app, Context& context) {
+void AddHelpCommands(Command app, Context& context) {
+  CLI::App& parser = app.parser();
   auto name = std::make_shared<std::string>();
-  CLI::App* const help = AddCommand(
-      app, context, "help", "What semctl, or one of its commands, does",
-      "  semctl help\n  semctl help run", [&app, name] {
-        app.clear();  // Its help would be that of the command that was called.
-        std::printf("%s", name->empty() ? app.help().c_str()
-                                        : app.get_subcommand(*name)->help(app.get_name()).c_str());
-        return kDone;
-      });
-  AddCommand(app, context, "version", "The version of semctl", "  semctl version", [&app] {
-    std::printf("%s\n", app.version().c_str());
+  const Command help = AddCommand(app, context, "help", "What semctl, or one of its commands, does",
+                                  "  semctl help\n  semctl help run", [&parser, name] {
+                                    std::printf("%s", HelpOf(parser, *name).c_str());
+                                    return kDone;
+                                  });
+  AddCommand(app, context, "version", "The version of semctl", "  semctl version", [] {
+    std::printf("semctl %s\n", semaphored::kVersion);
     return kDone;
   });
-  TakesWords(help->add_option("COMMAND", *name, "The command"), CommandsOf(app));
+  help.Add("COMMAND", name.get(), "The command").TakesWords(CommandsOf(parser));
 }
 
 }  // namespace semaphore::semctl

@@ -6,11 +6,10 @@
 #include <string>
 #include <utility>
 
-#include <CLI/CLI.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/context.h"
 #include "client/semctl/duration.h"
 #include "client/semctl/exit_codes.h"
@@ -169,65 +168,62 @@ int Verify(const Context& context, v1::VerifyRequest request, const LeaseArgumen
   return response.held() ? kDone : kNo;
 }
 
-void AddAcquire(CLI::App& app, Context& context) {
+void AddAcquire(Command app, Context& context) {
   auto arguments = std::make_shared<AcquireArguments>();
   arguments->request.set_permits(1);
-  CLI::App* const acquire =
+  const Command acquire =
       AddCommand(app, context, "acquire", "Take permits for a lease that lives by `semctl renew`",
                  R"(  semctl acquire team/db --limit 4 --ttl 5m
   lease=$(semctl acquire team/db --limit 4 -q) && work && semctl release "$lease")",
                  [&context, arguments] { return Acquire(context, *arguments); });
   v1::AcquireRequest* const request = &arguments->request;
-  acquire->add_option("NAME", *request->mutable_semaphore(), "The semaphore")
-      ->type_name(kTakesSemaphore)
-      ->required();
-  acquire->add_option_function<std::uint32_t>(
+  acquire.AddName(request->mutable_semaphore());
+  acquire.AddSetter<std::uint32_t>(
       "--limit", [request](std::uint32_t limit) { request->set_limit(limit); },
       "Create it with this limit if it does not exist");
-  acquire->add_flag("--adopt", arguments->adopt, "Take another stored limit as it is");
-  acquire->add_option_function<std::uint32_t>(
+  acquire.AddFlag("--adopt", &arguments->adopt, "Take another stored limit as it is");
+  acquire.AddSetter<std::uint32_t>(
       "--permits", [request](std::uint32_t permits) { request->set_permits(permits); },
       "How many permits [1]");
-  acquire->add_option_function<std::int32_t>(
+  acquire.AddSetter<std::int32_t>(
       "--priority", [request](std::int32_t priority) { request->set_priority(priority); },
       "-1000 to 1000; higher is served first [0]");
-  acquire->add_option("--holder", *request->mutable_holder(),
-                      "For people: who holds [host:pid of the caller]");
-  CLI::Option* const wait =
-      AddDuration(acquire, "--wait", &arguments->wait, "How long to wait [for ever]");
-  acquire->add_flag("--no-wait", arguments->no_wait, "At once or not at all")->excludes(wait);
-  AddDuration(acquire, "--ttl", &arguments->ttl,
-              "How long the lease lives from one renew to the next [the daemon's default]");
-  acquire->add_flag("-q,--quiet", arguments->quiet, "Print the lease id only");
+  acquire.Add("--holder", request->mutable_holder(),
+              "For people: who holds [host:pid of the caller]");
+  const Option wait =
+      acquire.AddDuration("--wait", &arguments->wait, "How long to wait [for ever]");
+  acquire.AddFlag("--no-wait", &arguments->no_wait, "At once or not at all").Excludes(wait);
+  acquire.AddDuration("--ttl", &arguments->ttl,
+                      "How long the lease lives from one renew to the next [the daemon's default]");
+  acquire.AddFlag("-q,--quiet", &arguments->quiet, "Print the lease id only");
 }
 
-void AddVerify(CLI::App& app, Context& context) {
+void AddVerify(Command app, Context& context) {
   auto request = std::make_shared<v1::VerifyRequest>();
   auto argument = std::make_shared<LeaseArgument>();
-  CLI::App* const verify = AddCommand(
+  const Command verify = AddCommand(
       app, context, "verify", "Is a lease still good? Asked with its id, or with slot and token",
       R"(  semctl verify "$SEMAPHORE_LEASE"
   echo "$SEMAPHORE_LEASE" | semctl verify --lease-file -
   semctl verify --semaphore team/db --slot 2 --token 1042)",
       [&context, request, argument] { return Verify(context, *request, *argument); });
   argument->AddTo(verify);
-  CLI::Option* const name =
-      verify->add_option("--semaphore", *request->mutable_semaphore(), "The semaphore")
-          ->type_name(kTakesSemaphore);
-  CLI::Option* const slot = verify->add_option_function<std::uint32_t>(
+  const Option name = verify.Add("--semaphore", request->mutable_semaphore(), "The semaphore")
+                          .Takes(kTakesSemaphore);
+  const Option slot = verify.AddSetter<std::uint32_t>(
       "--slot", [request](std::uint32_t value) { request->set_slot(value); }, "A slot of it");
-  CLI::Option* const token = verify->add_option_function<std::uint64_t>(
+  const Option token = verify.AddSetter<std::uint64_t>(
       "--token", [request](std::uint64_t value) { request->set_token(value); },
       "The token that was shown");
-  name->needs(slot)->needs(token);
-  for (CLI::Option* const lease : argument->options()) name->excludes(lease);
-  slot->needs(name);
-  token->needs(name);
+  name.Needs(slot).Needs(token);
+  for (const Option lease : argument->options()) name.Excludes(lease);
+  slot.Needs(name);
+  token.Needs(name);
 }
 
 }  // namespace
 
-void AddLeaseCommands(CLI::App& app, Context& context) {
+void AddLeaseCommands(Command app, Context& context) {
   AddAcquire(app, context);
 
   auto renewed = std::make_shared<LeaseArgument>();
@@ -239,7 +235,7 @@ void AddLeaseCommands(CLI::App& app, Context& context) {
   auto released = std::make_shared<v1::ReleaseRequest>();
   auto argument = std::make_shared<LeaseArgument>();
   auto slots = std::make_shared<std::vector<std::uint32_t>>();
-  CLI::App* const release =
+  const Command release =
       AddCommand(app, context, "release", "Give permits back, all of a lease or some slots",
                  R"(  semctl release "$lease"
   semctl release "$lease" --slot 3 --slot 4
@@ -253,9 +249,7 @@ void AddLeaseCommands(CLI::App& app, Context& context) {
                    return Release(context, *released, *argument);
                  });
   argument->AddTo(release);
-  release->add_option("--slot", *slots, "Only this slot; may be given several times")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  release.Add("--slot", slots.get(), "Only this slot; may be given several times").Repeats();
 
   AddVerify(app, context);
 }

@@ -3,11 +3,8 @@
 #include <fstream>
 #include <iostream>
 
-#include <CLI/CLI.hpp>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "client/semctl/options.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -16,15 +13,15 @@ constexpr std::size_t kLineBytesMax = 4'096;
 
 }  // namespace
 
-void LeaseArgument::AddTo(CLI::App* command, const std::string& name) {
-  CLI::Option* const id = command->add_option(name, id_, "The lease id");
-  CLI::Option* const file = command
-                                ->add_option("--lease-file", file_,
-                                             "A file with the lease id in its first line, \"-\" "
-                                             "for stdin: arguments are seen by all users "
-                                             "of the machine")
-                                ->type_name(kTakesFile)
-                                ->excludes(id);
+void LeaseArgument::AddTo(Command command, const std::string& name) {
+  const Option id = command.Add(name, &id_, "The lease id");
+  const Option file = command
+                          .Add("--lease-file", &file_,
+                               "A file with the lease id in its first line, \"-\" "
+                               "for stdin: arguments are seen by all users "
+                               "of the machine")
+                          .Takes(kTakesFile)
+                          .Excludes(id);
   options_ = {id, file};
 }
 

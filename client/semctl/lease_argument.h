@@ -6,11 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-
-namespace CLI {
-class App;
-class Option;
-}  // namespace CLI
+#include "client/semctl/options.h"
 
 namespace semaphore::semctl {
 
@@ -18,8 +14,8 @@ namespace semaphore::semctl {
 class LeaseArgument {
  public:
   // An option or argument of this name, and --lease-file. Must outlive the command.
-  void AddTo(CLI::App* command, const std::string& name = "LEASE");
-  std::vector<CLI::Option*> options() const { return options_; }
+  void AddTo(Command command, const std::string& name = "LEASE");
+  std::vector<Option> options() const { return options_; }
   bool given() const { return !id_.empty() || !file_.empty(); }
 
   // Fills in the id, from the first line of the file ("-": standard input) if there is one. Blocks to read it.
@@ -29,7 +25,7 @@ class LeaseArgument {
  private:
   std::string id_;
   std::string file_;
-  std::vector<CLI::Option*> options_;
+  std::vector<Option> options_;
 };
 
 }  // namespace semaphore::semctl

@@ -22,31 +22,35 @@
 
 namespace {
 
+using semaphore::semctl::Command;
 using semaphore::semctl::CommandLine;
 using semaphore::semctl::Context;
 
 // A token is no flag: `ps` would show it.
-void DescribeSecurity(CLI::App& app, semaphore::SecurityOptions& security) {
+void DescribeSecurity(Command semctl, semaphore::SecurityOptions* security) {
   using semaphore::semctl::kTakesFile;
-  app.add_flag("--tls", security.tls, "Speak TLS; implied by the four options that follow")
-      ->envname("SEMCTL_TLS");
-  app.add_option("--ca-file", security.ca_file,
-                 "Certificates (PEM) by which the daemon's is verified [those of this machine]")
-      ->envname("SEMCTL_CA_FILE")
-      ->type_name(kTakesFile);
-  app.add_option("--cert-file", security.cert_file, "The client's own certificate (PEM)")
-      ->envname("SEMCTL_CERT_FILE")
-      ->type_name(kTakesFile);
-  app.add_option("--key-file", security.key_file, "The key of --cert-file (PEM)")
-      ->envname("SEMCTL_KEY_FILE")
-      ->type_name(kTakesFile);
-  app.add_option("--server-name", security.server_name,
-                 "The name that the daemon's certificate must bear [the host of --server]")
-      ->envname("SEMCTL_SERVER_NAME");
-  app.add_option("--token-file", security.token_file,
-                 "File with the bearer token; or the token itself in SEMCTL_TOKEN")
-      ->envname("SEMCTL_TOKEN_FILE")
-      ->type_name(kTakesFile);
+  semctl.AddFlag("--tls", &security->tls, "Speak TLS; implied by the four options that follow")
+      .ElseFrom("SEMCTL_TLS");
+  semctl
+      .Add("--ca-file", &security->ca_file,
+           "Certificates (PEM) by which the daemon's is verified [those of this machine]")
+      .ElseFrom("SEMCTL_CA_FILE")
+      .Takes(kTakesFile);
+  semctl.Add("--cert-file", &security->cert_file, "The client's own certificate (PEM)")
+      .ElseFrom("SEMCTL_CERT_FILE")
+      .Takes(kTakesFile);
+  semctl.Add("--key-file", &security->key_file, "The key of --cert-file (PEM)")
+      .ElseFrom("SEMCTL_KEY_FILE")
+      .Takes(kTakesFile);
+  semctl
+      .Add("--server-name", &security->server_name,
+           "The name that the daemon's certificate must bear [the host of --server]")
+      .ElseFrom("SEMCTL_SERVER_NAME");
+  semctl
+      .Add("--token-file", &security->token_file,
+           "File with the bearer token; or the token itself in SEMCTL_TOKEN")
+      .ElseFrom("SEMCTL_TOKEN_FILE")
+      .Takes(kTakesFile);
 }
 
 void Describe(CLI::App& app, Context& context) {
@@ -61,26 +65,26 @@ Examples:
   semctl help run)");
   app.require_subcommand(1);
   app.set_version_flag("--version", absl::StrCat("semctl ", semaphored::kVersion));
-  app.add_option("--server", context.server,
-                 "Daemons to try in this order: HOST:PORT[,HOST:PORT...]")
-      ->envname("SEMCTL_SERVER")
-      ->type_name("HOST:PORT,...")
-      ->capture_default_str()
-      ->check([&context](const std::string& text) {
+  const Command semctl(&app);
+  semctl.Add("--server", &context.server, "Daemons to try in this order: HOST:PORT[,HOST:PORT...]")
+      .ElseFrom("SEMCTL_SERVER")
+      .Takes("HOST:PORT,...")
+      .ShowsDefault()
+      .Check([&context](const std::string& text) {
         Context given = context;
         given.server = text;
         return std::string(semaphore::CheckEndpoints(given.endpoints()).message());
       });
-  DescribeSecurity(app, context.security);
-  semaphore::semctl::TakesWords(app.add_option("-o,--output", context.output, "How to print"),
-                                {"text", "json"})
-      ->capture_default_str();
-  semaphore::semctl::AddDuration(&app, "--connect-timeout", &context.connect_timeout,
-                                 "Give up when no daemon answered for this long [2s; run and work: "
-                                 "5s; --no-wait: one attempt]");
+  DescribeSecurity(semctl, &context.security);
+  semctl.Add("-o,--output", &context.output, "How to print")
+      .TakesWords({"text", "json"})
+      .ShowsDefault();
+  semctl.AddDuration("--connect-timeout", &context.connect_timeout,
+                     "Give up when no daemon answered for this long [2s; run and work: 5s; "
+                     "--no-wait: one attempt]");
 }
 
-void AddCommands(CLI::App& app, Context& context) {
+void AddCommands(Command app, Context& context) {
   semaphore::semctl::AddRunCommand(app, context);
   semaphore::semctl::AddLeaseCommands(app, context);
   semaphore::semctl::AddAdminCommands(app, context);
@@ -151,7 +155,7 @@ int Main(int argc, char** argv, Context& context) {
       "administer them.",
       "semctl");
   Describe(app, context);
-  AddCommands(app, context);
+  AddCommands(Command(&app), context);
   const CommandLine line = semaphore::semctl::ReadCommandLine(app, words);
   const std::vector<std::string> problems = Problems(app, line, words, has_dashes);
   for (const std::string& problem : problems) context.Misused(problem);

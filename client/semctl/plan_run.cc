@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/semaphore/clock.h"
 #include "client/semaphore/errors.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/admin.h"
 
 namespace semaphore::semctl {

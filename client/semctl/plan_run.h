@@ -8,8 +8,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "client/semaphore/unary_caller.h"
 #include "client/semctl/plan.h"
+
+namespace semaphore {
+class UnaryCaller;
+}  // namespace semaphore
 
 namespace semaphore::semctl {
 

@@ -3,8 +3,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "client/semctl/admin.h"
 #include "client/semctl/context.h"
@@ -126,43 +124,38 @@ int History(const Context& context, const Request& request, const Paging& paging
 
 }  // namespace
 
-void AddQueryCommands(CLI::App& app, Context& context) {
+void AddQueryCommands(Command app, Context& context) {
   auto described = std::make_shared<Request>();
   auto described_rows = std::make_shared<Paging>(Paging{100, ""});
-  CLI::App* const describe = AddCommand(
+  const Command describe = AddCommand(
       app, context, "describe", "A semaphore, who holds and who waits",
       "  semctl describe team/db\n  semctl describe team/db -o json | jq '.leases[].holder'",
       [&context, described, described_rows] {
         return Describe(context, *described, *described_rows);
       });
-  describe->add_option("NAME", *described->mutable_semaphore(), "The semaphore")
-      ->type_name(kTakesSemaphore)
-      ->required();
+  describe.AddName(described->mutable_semaphore());
   AddPaging(describe, described_rows.get());
 
   auto listed = std::make_shared<Request>();
   auto listed_rows = std::make_shared<Paging>();
   auto names = std::make_shared<bool>(false);
-  CLI::App* const list = AddCommand(app, context, "list", "The semaphores",
-                                    "  semctl list\n  semctl list team/ --names",
-                                    [&context, listed, listed_rows, names] {
-                                      return List(context, *listed, *listed_rows, *names);
-                                    });
-  list->add_option("PREFIX", *listed->mutable_list()->mutable_prefix(),
-                   "Names that begin with this")
-      ->type_name(kTakesPrefix);
-  list->add_flag("--names", *names, "Print the names only");
+  const Command list = AddCommand(app, context, "list", "The semaphores",
+                                  "  semctl list\n  semctl list team/ --names",
+                                  [&context, listed, listed_rows, names] {
+                                    return List(context, *listed, *listed_rows, *names);
+                                  });
+  list.Add("PREFIX", listed->mutable_list()->mutable_prefix(), "Names that begin with this")
+      .Takes(kTakesPrefix);
+  list.AddFlag("--names", names.get(), "Print the names only");
   AddPaging(list, listed_rows.get());
 
   auto asked = std::make_shared<Request>();
   auto asked_rows = std::make_shared<Paging>(Paging{100, ""});
-  CLI::App* const history =
+  const Command history =
       AddCommand(app, context, "history", "The leases that have ended, newest first",
                  "  semctl history team/db --rows 20",
                  [&context, asked, asked_rows] { return History(context, *asked, *asked_rows); });
-  history->add_option("NAME", *asked->mutable_semaphore(), "The semaphore")
-      ->type_name(kTakesSemaphore)
-      ->required();
+  history.AddName(asked->mutable_semaphore());
   AddPaging(history, asked_rows.get());
 }
 

@@ -16,8 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/semaphore/client.h"
@@ -347,9 +345,9 @@ int RunCommand(const Context& context, const RunOptions& options) {
 
 }  // namespace
 
-void AddRunCommand(CLI::App& app, Context& context) {
+void AddRunCommand(Command app, Context& context) {
   auto options = std::make_shared<RunOptions>();
-  CLI::App* const run =
+  const Command run =
       AddCommand(app, context, "run",
                  "Run a command while permits are held: semctl run NAME [options] -- COMMAND...",
                  R"(  semctl run team/db --limit 4 -- ./nightly-report --all
@@ -365,22 +363,21 @@ KILL at once. Also when semctl is killed or stopped. (An engine whose leases end
 RabbitMQ, may be sooner than we can know: let the resource check the token.)
 )" + std::string(kExitCodesHelp),
                  [&context, options] { return RunCommand(context, *options); });
-  run->add_option("NAME", options->name, "The semaphore")->type_name(kTakesSemaphore)->required();
-  run->add_option("--limit", options->acquire.limit,
-                  "Create it with this limit if it does not exist");
-  run->add_flag("--adopt", options->acquire.adopt_limit, "Take another stored limit as it is");
-  run->add_option("--permits", options->acquire.permits, "How many permits")->capture_default_str();
-  run->add_option("--priority", options->acquire.priority, "-1000 to 1000; higher is served first")
-      ->capture_default_str();
-  run->add_option("--holder", options->acquire.holder, "For people: who holds [host:pid]");
-  CLI::Option* const wait =
-      AddDuration(run, "--wait", &options->wait, "How long to wait for the permits [for ever]");
-  run->add_flag("--no-wait", options->no_wait, "At once or not at all")->excludes(wait);
-  AddDuration(
-      run, "--ttl", &options->ttl,
+  run.AddName(&options->name);
+  run.Add("--limit", &options->acquire.limit, "Create it with this limit if it does not exist");
+  run.AddFlag("--adopt", &options->acquire.adopt_limit, "Take another stored limit as it is");
+  run.Add("--permits", &options->acquire.permits, "How many permits").ShowsDefault();
+  run.Add("--priority", &options->acquire.priority, "-1000 to 1000; higher is served first")
+      .ShowsDefault();
+  run.Add("--holder", &options->acquire.holder, "For people: who holds [host:pid]");
+  const Option wait =
+      run.AddDuration("--wait", &options->wait, "How long to wait for the permits [for ever]");
+  run.AddFlag("--no-wait", &options->no_wait, "At once or not at all").Excludes(wait);
+  run.AddDuration(
+      "--ttl", &options->ttl,
       "How long the permits outlive a semctl that cannot be reached [the daemon's default]");
-  AddDuration(run, "--kill-after", &options->kill_after,
-              "Time between TERM and KILL, within the lease [10s]");
+  run.AddDuration("--kill-after", &options->kill_after,
+                  "Time between TERM and KILL, within the lease [10s]");
 }
 
 }  // namespace semaphore::semctl

@@ -7,13 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/admin.h"
 #include "client/semctl/context.h"
 #include "client/semctl/duration.h"
@@ -91,10 +90,10 @@ int Enqueue(const Context& context, EnqueueArguments& arguments) {
   return kDone;
 }
 
-void AddEnqueue(CLI::App& app, Context& context) {
+void AddEnqueue(Command app, Context& context) {
   auto arguments = std::make_shared<EnqueueArguments>();
   v1::EnqueueRequest* const request = &arguments->request;
-  CLI::App* const enqueue = AddCommand(
+  const Command enqueue = AddCommand(
       app, context, "enqueue", "Queue a ticket: work for a worker of this semaphore",
       R"(  semctl enqueue deploy/prod --limit 1 --payload request.json --content-type application/json
   git rev-parse HEAD | semctl enqueue build --limit 4 --payload - --priority 10
@@ -102,39 +101,37 @@ void AddEnqueue(CLI::App& app, Context& context) {
 
 It prints the ticket's id, and ends as soon as the ticket is kept; semctl work carries it out.)",
       [&context, arguments] { return Enqueue(context, *arguments); });
-  enqueue->add_option("NAME", *request->mutable_semaphore(), "The semaphore")
-      ->type_name(kTakesSemaphore)
-      ->required();
+  enqueue.AddName(request->mutable_semaphore());
   enqueue
-      ->add_option("--payload", arguments->payload,
-                   "File with what the worker gets; - for standard input [none]")
-      ->type_name(kTakesFile);
-  enqueue->add_option("--content-type", *request->mutable_content_type(),
-                      "For the worker, such as application/json");
-  enqueue->add_option_function<std::uint32_t>(
+      .Add("--payload", &arguments->payload,
+           "File with what the worker gets; - for standard input [none]")
+      .Takes(kTakesFile);
+  enqueue.Add("--content-type", request->mutable_content_type(),
+              "For the worker, such as application/json");
+  enqueue.AddSetter<std::uint32_t>(
       "--limit", [request](std::uint32_t limit) { request->set_limit(limit); },
       "Create the semaphore with this limit if it does not exist");
-  enqueue->add_flag("--adopt", arguments->adopt, "Take another stored limit as it is");
-  enqueue->add_option_function<std::int32_t>(
+  enqueue.AddFlag("--adopt", &arguments->adopt, "Take another stored limit as it is");
+  enqueue.AddSetter<std::int32_t>(
       "--priority", [request](std::int32_t priority) { request->set_priority(priority); },
       "-1000 to 1000; higher is served first [0]");
-  AddDuration(enqueue, "--delay", &arguments->delay, "Not before this time has passed [0s]");
+  enqueue.AddDuration("--delay", &arguments->delay, "Not before this time has passed [0s]");
   enqueue
-      ->add_option_function<std::int32_t>(
+      .AddSetter<std::int32_t>(
           "--max-attempts",
           [request](std::int32_t most) {
             request->set_attempts_unbounded(most == 0);
             request->set_max_attempts(most);
           },
           "A dead letter after so many attempts; 0: never [the daemon's default]")
-      ->check(CLI::Range(0, 1000));
-  AddDuration(enqueue, "--back-off", &arguments->back_off,
-              "Time before the second attempt; doubled for each further one [1s]");
-  AddDuration(enqueue, "--back-off-max", &arguments->back_off_max,
-              "The longest time between two attempts [5m]");
-  enqueue->add_option("--traceparent", *request->mutable_traceparent(),
-                      "W3C trace context, handed to the worker");
-  enqueue->add_flag("-q,--quiet", arguments->quiet, "Print only the ticket's id");
+      .TakesBetween(0, 1000);
+  enqueue.AddDuration("--back-off", &arguments->back_off,
+                      "Time before the second attempt; doubled for each further one [1s]");
+  enqueue.AddDuration("--back-off-max", &arguments->back_off_max,
+                      "The longest time between two attempts [5m]");
+  enqueue.Add("--traceparent", request->mutable_traceparent(),
+              "W3C trace context, handed to the worker");
+  enqueue.AddFlag("-q,--quiet", &arguments->quiet, "Print only the ticket's id");
 }
 
 // ---- tickets ----
@@ -329,16 +326,14 @@ int DeadLetters(const Context& context, TicketArguments& arguments) {
   return Act(context, request, "purged");
 }
 
-void AddListing(CLI::App* command, const std::shared_ptr<TicketArguments>& arguments) {
-  command->add_option("NAME", *arguments->request.mutable_semaphore(), "The semaphore")
-      ->type_name(kTakesSemaphore)
-      ->required();
+void AddListing(Command command, const std::shared_ptr<TicketArguments>& arguments) {
+  command.AddName(arguments->request.mutable_semaphore());
   AddPaging(command, &arguments->paging);
 }
 
-void AddTickets(CLI::App& app, Context& context) {
+void AddTickets(Command app, Context& context) {
   auto arguments = std::make_shared<TicketArguments>();
-  CLI::App* const tickets =
+  const Command tickets =
       AddCommand(app, context, "tickets", "The tickets of a semaphore, or one of them",
                  R"(  semctl tickets deploy/prod
   semctl tickets deploy/prod --state delayed --state assigned
@@ -348,30 +343,30 @@ void AddTickets(CLI::App& app, Context& context) {
   semctl tickets deploy/prod prioritise "$ticket" 100)",
                  [&context, arguments] { return Tickets(context, *arguments); });
   AddListing(tickets, arguments);
-  TakesWords(tickets->add_option("ACT", arguments->act, "What to do [list them]"),
-             {"show", "cancel", "prioritise"});
-  tickets->add_option("TICKET", arguments->ticket, "For an act: the ticket's id");
-  tickets->add_option_function<std::int32_t>(
+  tickets.Add("ACT", &arguments->act, "What to do [list them]")
+      .TakesWords({"show", "cancel", "prioritise"});
+  tickets.Add("TICKET", &arguments->ticket, "For an act: the ticket's id");
+  tickets.AddSetter<std::int32_t>(
       "PRIORITY",
       [arguments](std::int32_t priority) {
         arguments->priority = priority;
         arguments->priority_given = true;
       },
       "For prioritise: -1000 to 1000");
-  TakesWords(tickets->add_option("--state", arguments->states,
-                                 "Only those in this state; may be given several times "
-                                 "[all but dead]"),
-             {"queued", "delayed", "assigned", "dead"})
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  tickets->add_flag("--payload", arguments->payload, "For show: print the payload, nothing else");
-  tickets->add_flag("--force", arguments->force,
-                    "For cancel: also if a worker has it, whose lease is then revoked");
+  tickets
+      .Add("--state", &arguments->states,
+           "Only those in this state; may be given several times "
+           "[all but dead]")
+      .TakesWords({"queued", "delayed", "assigned", "dead"})
+      .Repeats();
+  tickets.AddFlag("--payload", &arguments->payload, "For show: print the payload, nothing else");
+  tickets.AddFlag("--force", &arguments->force,
+                  "For cancel: also if a worker has it, whose lease is then revoked");
 }
 
-void AddDeadLetters(CLI::App& app, Context& context) {
+void AddDeadLetters(Command app, Context& context) {
   auto arguments = std::make_shared<TicketArguments>();
-  CLI::App* const dead = AddCommand(
+  const Command dead = AddCommand(
       app, context, "dead-letters", "Tickets that could not be done: list, requeue or purge them",
       R"(  semctl dead-letters deploy/prod
   semctl dead-letters deploy/prod requeue "$ticket"
@@ -381,15 +376,14 @@ void AddDeadLetters(CLI::App& app, Context& context) {
 What is requeued goes back to its old place, with all its attempts. What is purged is gone.)",
       [&context, arguments] { return DeadLetters(context, *arguments); });
   AddListing(dead, arguments);
-  TakesWords(dead->add_option("ACT", arguments->act, "What to do [list them]"),
-             {"requeue", "purge"});
-  dead->add_option("TICKET", arguments->ticket, "For an act: the ticket's id");
-  dead->add_flag("--all", arguments->all, "For an act: all dead letters of the semaphore");
+  dead.Add("ACT", &arguments->act, "What to do [list them]").TakesWords({"requeue", "purge"});
+  dead.Add("TICKET", &arguments->ticket, "For an act: the ticket's id");
+  dead.AddFlag("--all", &arguments->all, "For an act: all dead letters of the semaphore");
 }
 
 }  // namespace
 
-void AddTicketCommands(CLI::App& app, Context& context) {
+void AddTicketCommands(Command app, Context& context) {
   AddEnqueue(app, context);
   AddTickets(app, context);
   AddDeadLetters(app, context);

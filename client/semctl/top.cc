@@ -14,11 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/semaphore/clock.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/admin.h"
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
@@ -175,18 +174,17 @@ int Top(const Context& context, const v1::WatchRequest& request, milliseconds in
 
 }  // namespace
 
-void AddTopCommand(CLI::App& app, Context& context) {
+void AddTopCommand(Command app, Context& context) {
   auto request = std::make_shared<v1::WatchRequest>();
   auto interval = std::make_shared<milliseconds>(1'000);
   auto rounds = std::make_shared<int>(0);
-  CLI::App* const top = AddCommand(
+  const Command top = AddCommand(
       app, context, "top", "A live table of semaphores, those with the longest queues first",
       "  semctl top\n  semctl top team/ --interval 500ms\n  semctl top --rounds 1 -o json",
       [&context, request, interval, rounds] { return Top(context, *request, *interval, *rounds); });
-  top->add_option("PREFIX", *request->mutable_prefix(), "Names that begin with this")
-      ->type_name(kTakesPrefix);
-  AddDuration(top, "--interval", interval.get(), "Between drawings [1s]");
-  top->add_option("--rounds", *rounds, "End after so many drawings [never]");
+  top.Add("PREFIX", request->mutable_prefix(), "Names that begin with this").Takes(kTakesPrefix);
+  top.AddDuration("--interval", interval.get(), "Between drawings [1s]");
+  top.Add("--rounds", rounds.get(), "End after so many drawings [never]");
 }
 
 }  // namespace semaphore::semctl

@@ -5,9 +5,8 @@
 #include <memory>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "absl/strings/str_cat.h"
+#include "client/semaphore/unary_caller.h"
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/output.h"
@@ -56,27 +55,26 @@ int Watch(const Context& context, const v1::WatchRequest& request, std::uint64_t
 
 }  // namespace
 
-void AddWatchCommand(CLI::App& app, Context& context) {
+void AddWatchCommand(Command app, Context& context) {
   auto request = std::make_shared<v1::WatchRequest>();
   auto events_max = std::make_shared<std::uint64_t>(0);
-  CLI::App* const watch =
+  const Command watch =
       AddCommand(app, context, "watch", "What happens to semaphores, as it happens",
                  "  semctl watch\n  semctl watch team/ -o json\n  semctl watch --semaphore team/db "
                  "--events 10",
                  [&context, request, events_max] { return Watch(context, *request, *events_max); });
-  CLI::Option* const prefix =
-      watch->add_option("PREFIX", *request->mutable_prefix(), "Names that begin with this")
-          ->type_name(kTakesPrefix);
-  watch->add_option("--semaphore", *request->mutable_semaphore(), "Only this one")
-      ->type_name(kTakesSemaphore)
-      ->excludes(prefix);
+  const Option prefix = watch.Add("PREFIX", request->mutable_prefix(), "Names that begin with this")
+                            .Takes(kTakesPrefix);
+  const Option name = watch.Add("--semaphore", request->mutable_semaphore(), "Only this one")
+                          .Takes(kTakesSemaphore)
+                          .Excludes(prefix);
   watch
-      ->add_option_function<std::uint64_t>(
+      .AddSetter<std::uint64_t>(
           "--start-revision",
           [request](std::uint64_t revision) { request->set_start_revision(revision); },
           "No snapshot if the semaphore still stands at this revision")
-      ->needs("--semaphore");
-  watch->add_option("--events", *events_max, "End after so many [never]");
+      .Needs(name);
+  watch.Add("--events", events_max.get(), "End after so many [never]");
 }
 
 }  // namespace semaphore::semctl

@@ -15,8 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "client/semaphore/errors.h"
 #include "client/semaphore/notifier.h"
@@ -452,31 +450,31 @@ second one ends their commands. With --once the command's exit code is semctl's 
 
 }  // namespace
 
-void AddWorkCommand(CLI::App& app, Context& context) {
+void AddWorkCommand(Command app, Context& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* const work = AddCommand(
+  const Command work = AddCommand(
       app, context, "work",
       "Carry tickets out with a command: semctl work NAME|PREFIX*... [options] -- COMMAND...",
       std::string(kExamples) + kExitCodesHelp,
       [&context, options] { return WorkCommand(context, *options); });
-  work->add_option("NAME", options->names,
-                   "Semaphores, or PREFIX* for all whose names begin so; they need not exist yet")
-      ->type_name(kTakesSemaphore)
-      ->required();
-  CLI::Option* const tickets =
-      work->add_option("--tickets", options->tickets_max, "How many at once; up to 1000")
-          ->check(CLI::Range(1, 1000))
-          ->capture_default_str();
-  CLI::Option* const once = work->add_flag("--once", options->once, "One ticket, then end");
-  once->excludes(tickets);
-  work->add_flag("--exit-when-empty", options->exit_when_empty,
-                 "End when none of the semaphores has a ticket left, but dead letters")
-      ->excludes(once);
-  work->add_option("--holder", options->holder, "For people: who works [host:pid]");
-  AddDuration(
-      work, "--ttl", &options->ttl,
+  work.Add("NAME", &options->names,
+           "Semaphores, or PREFIX* for all whose names begin so; they need not exist yet")
+      .Takes(kTakesSemaphore)
+      .Required();
+  const Option tickets =
+      work.Add("--tickets", &options->tickets_max, "How many at once; up to 1000")
+          .TakesBetween(1, 1000)
+          .ShowsDefault();
+  const Option once = work.AddFlag("--once", &options->once, "One ticket, then end");
+  once.Excludes(tickets);
+  work.AddFlag("--exit-when-empty", &options->exit_when_empty,
+               "End when none of the semaphores has a ticket left, but dead letters")
+      .Excludes(once);
+  work.Add("--holder", &options->holder, "For people: who works [host:pid]");
+  work.AddDuration(
+      "--ttl", &options->ttl,
       "How long its tickets outlive a semctl that cannot be reached [the daemon's default]");
-  AddDuration(work, "--kill-after", &options->kill_after, "Time between TERM and KILL [10s]");
+  work.AddDuration("--kill-after", &options->kill_after, "Time between TERM and KILL [10s]");
 }
 
 }  // namespace semaphore::semctl
