@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "client/semctl/shown.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -37,7 +38,7 @@ absl::Status LeaseArgument::Read(std::string* id) const {
   file.getline(line, sizeof(line));
   const bool whole = !file.fail();
   *id = std::string(absl::StripAsciiWhitespace(line));
-  if (!whole || id->empty())
+  if (!whole || id->empty() || !IsUtf8(*id))
     return absl::InvalidArgumentError(
         absl::StrCat("--lease-file: no lease id can be read from ", file_));
   return absl::OkStatus();

@@ -11,8 +11,21 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/semctl/duration.h"
+#include "client/semctl/shown.h"
 
 namespace semaphore::semctl {
+namespace {
+
+// Text goes into a request, which the daemon could not parse; the name of a file is any bytes. What is no text is no
+// number either.
+Option Added(CLI::Option* option) {
+  return Option(option).Check([option](const std::string& value) {
+    const bool is_right = IsUtf8(value) || option->get_type_name() == kTakesFile;
+    return std::string(is_right ? "" : "must be UTF-8");
+  });
+}
+
+}  // namespace
 
 Option Option::Takes(const std::string& type) const { return Option(option_->type_name(type)); }
 
@@ -54,7 +67,7 @@ std::vector<std::string> WordsOf(const std::string& type) {
 
 template <typename Value>
 Option Command::Add(const std::string& name, Value* value, const std::string& description) const {
-  return Option(parser_->add_option(name, *value, description));
+  return Added(parser_->add_option(name, *value, description));
 }
 template Option Command::Add(const std::string&, std::string*, const std::string&) const;
 template Option Command::Add(const std::string&, std::uint32_t*, const std::string&) const;
@@ -68,7 +81,7 @@ template Option Command::Add(const std::string&, std::vector<std::uint32_t>*,
 template <typename Value>
 Option Command::AddSetter(const std::string& name, std::function<void(const Value&)> set,
                           const std::string& description) const {
-  return Option(parser_->add_option_function<Value>(name, set, description));
+  return Added(parser_->add_option_function<Value>(name, set, description));
 }
 template Option Command::AddSetter(const std::string&, std::function<void(const std::string&)>,
                                    const std::string&) const;

@@ -63,7 +63,7 @@ class Command {
   explicit Command(CLI::App* parser) : parser_(parser) {}
 
   // `Value`: std::string, std::uint32_t, std::int32_t, std::uint64_t, or a vector of one of the first two. It is an
-  // error if the text is no such number or does not fit.
+  // error if the text is no such number or does not fit, or is not UTF-8, unless the option takes kTakesFile.
   template <typename Value>
   Option Add(const std::string& name, Value* value, const std::string& description) const;
   // The same for what has no variable. `Value`: not a vector.

@@ -66,6 +66,15 @@ std::string Escaped(std::string_view text, std::string_view keep) {
   return result;
 }
 
+bool IsUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t bytes = First(text).bytes;
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
+
 void PrintLine(const std::string& line) { Print(line, STDOUT_FILENO, stdout); }
 
 void PrintErrorLine(const std::string& line) { Print(line, STDERR_FILENO, stderr); }

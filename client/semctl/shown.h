@@ -11,6 +11,9 @@ namespace semaphore::semctl {
 // and bytes that are no UTF-8 become escapes such as \n, \u001b and \x9b. `keep`: control characters that stay.
 std::string Escaped(std::string_view text, std::string_view keep = "");
 
+// Whether Protobuf takes `text` for a string.
+bool IsUtf8(std::string_view text);
+
 // A line to standard output, without its end. Escaped if that is a terminal; a program receives the bytes themselves.
 void PrintLine(const std::string& line);
 // The same, to standard error.

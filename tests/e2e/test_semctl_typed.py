@@ -39,7 +39,7 @@ class Typing(unittest.TestCase):
         if server is not None:
             given["SEMCTL_SERVER"] = server
         done = subprocess.run([SEMCTL, *words], env={**given, **(environment or {})}, text=True,
-                              capture_output=True, timeout=BOUND_S, check=False)
+                              errors="backslashreplace", capture_output=True, timeout=BOUND_S, check=False)
         return done.returncode, done.stdout, done.stderr
 
     def refuse(self, *words, code=USAGE, server=None):
@@ -114,6 +114,22 @@ class WithoutDaemon(Typing):
             with self.subTest(words=words):
                 said = self.refuse(*words)
                 self.assertIn("must be one of " + right + ", not '", said)
+
+    def test_an_argument_that_is_no_utf_8_is_named(self):
+        for name, *words in (
+                ("NAME", "describe", b"\xff"), ("PREFIX", "list", b"team/\xc3"), ("--page-token", "list", "--page-token", b"\xff"),
+                ("--holder", "acquire", "x", b"--holder=\xed\xa0\x80"), ("--holder", "run", "x", "--holder", b"\xff", "--", "true"),
+                ("NAME", "work", "x", b"\xff", "--", "true"), ("--content-type", "enqueue", "x", "--content-type", b"\xff"),
+                ("TICKET", "tickets", "x", "show", b"\xff"), ("LEASE", "release", b"\xff"),
+                ("--lease", "revoke", "x", "--lease", b"\xff")):
+            with self.subTest(words=words):
+                self.assertRegex(self.refuse(*words, server=self.nowhere), rf"^semctl: {name}: must be UTF-8\b")
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"x#\xff\n")
+            file.flush()
+            self.assertIn("no lease id", self.refuse("renew", "--lease-file", file.name, server=self.nowhere))
+        # The name of a file is any bytes.
+        self.assertIn("cannot read", self.refuse("enqueue", "x", "--payload", b"\xff", code=REFUSED, server=self.nowhere))
 
     def test_endpoints_are_checked_before_anything_waits(self):
         for server, why in (("http://a:7420", "begins with http://"), ("localhost", "has no port"),

@@ -159,7 +159,7 @@ class ForPrograms(Case):
         self.errors("run", "x", "--", b"./\xff", code=NOT_FOUND)
         self.errors("apply", b"\xff", code=USAGE)
         self.errors(b"--\xff", code=USAGE)
-        self.errors("describe", b"\xff", code=REFUSED)
+        self.errors("describe", b"\xff", code=USAGE)
 
     def test_libraries_print_no_lines_of_their_own(self):
         self.errors("list", "--tls", "--connect-timeout", "500ms", code=UNREACHABLE)
