@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/semctl/context.h"
+#include "client/semctl/duration.h"
 #include "client/semctl/examination.h"
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/output.h"
@@ -168,7 +169,10 @@ Exit codes:
   119  a check fails
   123  no daemon was reached)",
                  [&context, timeout] { return Doctor(context, *timeout); });
-  doctor.AddDuration("--timeout", timeout.get(), "For each step at each endpoint [5s]");
+  doctor.AddDuration("--timeout", timeout.get(), "For each step at each endpoint [5s]")
+      .Check([](const std::string& text) {
+        return std::string(ParseDuration(text) == milliseconds(0) ? "must be 1ms or more" : "");
+      });
 }
 
 }  // namespace semaphore::semctl

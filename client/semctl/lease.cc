@@ -178,13 +178,17 @@ void AddAcquire(Command app, Context& context) {
                  [&context, arguments] { return Acquire(context, *arguments); });
   v1::AcquireRequest* const request = &arguments->request;
   acquire.AddName(request->mutable_semaphore());
-  acquire.AddSetter<std::uint32_t>(
-      "--limit", [request](std::uint32_t limit) { request->set_limit(limit); },
-      "Create it with this limit if it does not exist");
+  acquire
+      .AddSetter<std::uint32_t>(
+          "--limit", [request](std::uint32_t limit) { request->set_limit(limit); },
+          "Create it with this limit if it does not exist")
+      .NotZero();
   acquire.AddFlag("--adopt", &arguments->adopt, "Take another stored limit as it is");
-  acquire.AddSetter<std::uint32_t>(
-      "--permits", [request](std::uint32_t permits) { request->set_permits(permits); },
-      "How many permits [1]");
+  acquire
+      .AddSetter<std::uint32_t>(
+          "--permits", [request](std::uint32_t permits) { request->set_permits(permits); },
+          "How many permits [1]")
+      .NotZero();
   acquire.AddSetter<std::int32_t>(
       "--priority", [request](std::int32_t priority) { request->set_priority(priority); },
       "-1000 to 1000; higher is served first [0]");

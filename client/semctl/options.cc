@@ -40,6 +40,14 @@ Option Option::TakesBetween(int least, int most) const {
   return Option(option_->check(CLI::Range(least, most)));
 }
 
+Option Option::NotZero() const {
+  return Check([](const std::string& text) {
+    std::uint64_t number = 1;
+    const bool is_zero = CLI::detail::lexical_cast(text, number) && number == 0;
+    return std::string(is_zero ? "must be 1 or more, not 0" : "");
+  });
+}
+
 Option Option::Check(std::function<std::string(const std::string&)> problem) const {
   return Option(option_->check(std::move(problem)));
 }

@@ -34,6 +34,8 @@ class Option {
   Option TakesWords(const std::vector<std::string>& words) const;
   // A number from `least` to `most`.
   Option TakesBetween(int least, int most) const;
+  // For a number: not 0, which the API takes for "not given".
+  Option NotZero() const;
   // `problem` returns what is wrong with a value; empty: nothing.
   Option Check(std::function<std::string(const std::string& value)> problem) const;
   Option Required() const;

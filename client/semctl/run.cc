@@ -364,9 +364,10 @@ RabbitMQ, may be sooner than we can know: let the resource check the token.)
 )" + std::string(kExitCodesHelp),
                  [&context, options] { return RunCommand(context, *options); });
   run.AddName(&options->name);
-  run.Add("--limit", &options->acquire.limit, "Create it with this limit if it does not exist");
+  run.Add("--limit", &options->acquire.limit, "Create it with this limit if it does not exist")
+      .NotZero();
   run.AddFlag("--adopt", &options->acquire.adopt_limit, "Take another stored limit as it is");
-  run.Add("--permits", &options->acquire.permits, "How many permits").ShowsDefault();
+  run.Add("--permits", &options->acquire.permits, "How many permits").NotZero().ShowsDefault();
   run.Add("--priority", &options->acquire.priority, "-1000 to 1000; higher is served first")
       .ShowsDefault();
   run.Add("--holder", &options->acquire.holder, "For people: who holds [host:pid]");

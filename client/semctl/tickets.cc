@@ -108,9 +108,11 @@ It prints the ticket's id, and ends as soon as the ticket is kept; semctl work c
       .Takes(kTakesFile);
   enqueue.Add("--content-type", request->mutable_content_type(),
               "For the worker, such as application/json");
-  enqueue.AddSetter<std::uint32_t>(
-      "--limit", [request](std::uint32_t limit) { request->set_limit(limit); },
-      "Create the semaphore with this limit if it does not exist");
+  enqueue
+      .AddSetter<std::uint32_t>(
+          "--limit", [request](std::uint32_t limit) { request->set_limit(limit); },
+          "Create the semaphore with this limit if it does not exist")
+      .NotZero();
   enqueue.AddFlag("--adopt", &arguments->adopt, "Take another stored limit as it is");
   enqueue.AddSetter<std::int32_t>(
       "--priority", [request](std::int32_t priority) { request->set_priority(priority); },

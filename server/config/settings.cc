@@ -159,6 +159,8 @@ absl::Status SetValue(const Setting& setting, std::string_view value, Config* co
     case Kind::kCount:
     case Kind::kDuration:
       const auto number = setting.kind == Kind::kCount ? ParseCount(value) : ParseDurationMs(value);
+      if (!number && setting.kind == Kind::kDuration)
+        return absl::InvalidArgumentError("written like 5s or 500ms, and " + WhatIsRight(setting));
       if (!number || *number < setting.min || *number > setting.max) break;
       SetNumber(field, *number);
       return absl::OkStatus();

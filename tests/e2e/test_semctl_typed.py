@@ -131,6 +131,18 @@ class WithoutDaemon(Typing):
         # The name of a file is any bytes.
         self.assertIn("cannot read", self.refuse("enqueue", "x", "--payload", b"\xff", code=REFUSED, server=self.nowhere))
 
+    def test_a_zero_that_the_api_takes_for_not_given(self):
+        for words in (("run", "x", "--permits", "0", "--", "true"), ("acquire", "x", "--permits=0"),
+                      ("run", "x", "--limit", "00", "--", "true"), ("acquire", "x", "--limit", "0x0"),
+                      ("enqueue", "x", "--limit", "0")):
+            with self.subTest(words=words):
+                option = re.match("--[a-z]+", words[2])[0]
+                self.assertEqual(self.refuse(*words, server=self.nowhere),
+                                 f"semctl: {option}: must be 1 or more, not 0\n")
+        for time_ in ("0", "0s", "0.1ms"):
+            self.assertEqual(self.refuse("doctor", "--timeout", time_, server=self.nowhere),
+                             "semctl: --timeout: must be 1ms or more\n")
+
     def test_endpoints_are_checked_before_anything_waits(self):
         for server, why in (("http://a:7420", "begins with http://"), ("localhost", "has no port"),
                             ("a:99999", "has the port 99999"), (",", "give 1 to 64"),

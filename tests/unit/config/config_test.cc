@@ -123,7 +123,11 @@ TEST_CASE("config: durations") {
 TEST_CASE(
     "config: a bad value's error names where it was set, the value, and what would be right") {
   CHECK(Given{.arguments = {"--ttl-min", "5 sek"}}.Error() ==
-        R"(--ttl-min: "5 sek" must be 100ms to 24h)");
+        R"(--ttl-min: "5 sek" must be written like 5s or 500ms, and 100ms to 24h)");
+  CHECK(Given{.arguments = {"--config=f.toml"}, .file = "ttl_min = \"5 s\""}.Error() ==
+        R"(ttl_min (f.toml, line 1): "5 s" must be written like 5s or 500ms, and 100ms to 24h)");
+  CHECK(Given{.arguments = {"--ttl-min", "2d"}}.Error() ==
+        R"(--ttl-min: "2d" must be 100ms to 24h)");
   CHECK(Given{.environment = {{"SEMAPHORED_LANES", "many"}}}.Error() ==
         R"(SEMAPHORED_LANES: "many" must be 0 to 64)");
   CHECK(Given{.arguments = {"--config=f.toml"}, .file = "lanes = 1\nlog_format = \"xml\"\n"}
