@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/semctl/guardian_messages.h"
 #include "client/semctl/process_tree.h"
-#include "client/semctl/set_user_id.h"
+#include "client/semctl/program.h"
 
 namespace semaphore::semctl {
 namespace {

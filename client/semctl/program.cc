@@ -1,4 +1,4 @@
-#include "client/semctl/set_user_id.h"
+#include "client/semctl/program.h"
 
 #include <sys/prctl.h>
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 // Whether a command will run as another user, whom this process may not be allowed to signal.
-#ifndef SEMAPHORED_CLIENT_SEMCTL_SET_USER_ID_H_
-#define SEMAPHORED_CLIENT_SEMCTL_SET_USER_ID_H_
+#ifndef SEMAPHORED_CLIENT_SEMCTL_PROGRAM_H_
+#define SEMAPHORED_CLIENT_SEMCTL_PROGRAM_H_
 
 #include <optional>
 #include <string>
@@ -14,4 +14,4 @@ std::optional<std::string> SetUserIdFile(const std::string& command);
 
 }  // namespace semaphore::semctl
 
-#endif  // SEMAPHORED_CLIENT_SEMCTL_SET_USER_ID_H_
+#endif  // SEMAPHORED_CLIENT_SEMCTL_PROGRAM_H_
