@@ -5,8 +5,14 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <fstream>
 #include <sstream>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -31,6 +37,17 @@ std::string ProgramOf(const std::string& command) {
   return "";
 }
 
+// Of a script, as the kernel reads it: from "#!" to the next blank. Empty: it is no script.
+std::string InterpreterOf(const std::string& path) {
+  char head[256] = "";
+  std::ifstream(path, std::ios::binary).read(head, sizeof(head) - 1);
+  std::string line = head;
+  line.resize(std::min(line.find('\n'), line.size()));
+  const std::size_t begin = line.find_first_not_of(" \t", 2);
+  if (!line.starts_with("#!") || begin == std::string::npos) return "";
+  return line.substr(begin, line.find_first_of(" \t", begin) - begin);
+}
+
 }  // namespace
 
 std::optional<std::string> SetUserIdFile(const std::string& command) {
@@ -44,6 +61,17 @@ std::optional<std::string> SetUserIdFile(const std::string& command) {
     return std::nullopt;
   }
   return path;
+}
+
+std::string ExecErrorText(const std::string& command, int error) {
+  const std::string path = ProgramOf(command);
+  std::string of;
+  if (IsProgram(path)) {
+    const std::string interpreter = InterpreterOf(path);
+    if (!interpreter.empty() && !IsProgram(interpreter)) of = ": its interpreter " + interpreter;
+    if (interpreter.empty() && error == ENOENT) of = ": its loader";
+  }
+  return absl::StrCat(command, of, ": ", std::generic_category().message(error));
 }
 
 }  // namespace semaphore::semctl

@@ -12,7 +12,6 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -26,6 +25,7 @@
 #include "client/semctl/guardian.h"
 #include "client/semctl/inherited_signals.h"
 #include "client/semctl/mailbox.h"
+#include "client/semctl/program.h"
 #include "client/semctl/wording.h"
 
 namespace semaphore::semctl {
@@ -262,8 +262,7 @@ void Run::OnGuardian(const GuardianEvent& event) {
       if (gave_up_by_ != 0) guardian_.Signal(gave_up_by_);
       return;
     case GuardianEvent::Kind::kExecFailed:
-      context_.Say("exec", absl::StrCat(context_.command.front(), ": ",
-                                        std::generic_category().message(event.value)));
+      context_.Say("exec", ExecErrorText(context_.command.front(), event.value));
       permit_.Release().IgnoreError();
       return Finish(event.value == ENOENT ? kNotFound : kCannotExecute);
     case GuardianEvent::Kind::kExited:

@@ -6,13 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/semaphore/lease_state.h"
 #include "client/semctl/exit_codes.h"
+#include "client/semctl/program.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -65,6 +65,7 @@ absl::StatusOr<Job> Job::Start(const v1::TicketAssignment& assignment, LeaseKeep
   close(*input);
   if (!guardian.ok()) return guardian.status();
   Job job(assignment, std::move(lease), *std::move(guardian));
+  job.program_ = command.front();
   job.fed_ = job.lease_->GoodUntil();
   if (!job.guardian_.Start(Environment(assignment), job.fed_))
     return absl::InternalError("the guardian process is gone");
@@ -172,7 +173,7 @@ std::string Job::Failure() const {
 std::string Job::verdict() const {
   if (exec_error_ != 0) {
     return absl::StrCat("put back, since the command cannot be executed: ",
-                        std::generic_category().message(exec_error_));
+                        ExecErrorText(program_, exec_error_));
   }
   const std::string failure = Failure();
   if (failure.empty()) return "done";

@@ -75,6 +75,7 @@ class Job {
   Guardian guardian_;
   LeaseKeeper::LeasePtr lease_;
   std::string title_;
+  std::string program_;  // The first word of the command.
   bool started_ = false;
   bool over_ = false;
   TimePoint killing_since_ = kNever;  // by us, without the guardian

@@ -164,6 +164,27 @@ class RunTest(SemctlTest):
         self.assertEqual(self.semctl("run", "job", "--", "sh", "-c", "kill -9 $$").returncode, 137)
         self.assertEqual(self.describe().held, 0)
 
+    def test_a_script_whose_interpreter_cannot_be_run(self):
+        folder = os.path.dirname(self.path)
+        self.semctl("enqueue", "job", "--limit", "1", "-q", check=True)
+        for interpreter, code, why in (("/none/such", 127, "No such file or directory"),
+                                       ("/bin/sh\r", 127, "No such file or directory"),
+                                       (folder, 126, "Permission denied")):
+            script = os.path.join(folder, "script")
+            with open(script, "w", encoding="ascii") as file:
+                file.write(f"#! {interpreter} -e\nexit 0\n")
+            os.chmod(script, 0o755)
+            shell = subprocess.run(["sh", "-c", script], stderr=subprocess.DEVNULL, check=False)
+            self.assertEqual(shell.returncode, code)
+            for words in (["run"], ["work", "--once"]):
+                with self.subTest(words, interpreter=interpreter):
+                    done = self.semctl(*words, "job", "--", script)
+                    self.assertEqual(done.returncode, code, done.stderr)
+                    # A "\r" is read as a line's end here.
+                    self.assertIn(f"{script}: its interpreter {interpreter}: {why}\n".replace("\r", "\n"), done.stderr)
+        os.chmod(script, 0o644)
+        self.assertIn(f"semctl: {script}: Permission denied\n", self.semctl("run", "job", "--", script).stderr)
+
     def test_signals_are_passed_on(self):
         script = ("import signal, sys, time\n"
                   "for n in (1, 2, 3, 10, 12, 15):\n"
