@@ -15,7 +15,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -213,12 +212,9 @@ void FlushAtAbort(int /*signal*/) {
   }
 }
 
-// stderr, if no file is named. Folders that are missing are made.
+// stderr, if no file is named.
 absl::StatusOr<int> OpenLog(const std::string& path) {
   if (path.empty()) return STDERR_FILENO;
-  std::error_code ignored;  // What is wrong, open says.
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  if (!folder.empty()) std::filesystem::create_directories(folder, ignored);
   const int file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);
   if (file >= 0) return file;
   return absl::PermissionDeniedError(fmt::format("log_file: {}: cannot be opened: {}", path,

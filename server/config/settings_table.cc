@@ -285,7 +285,8 @@ std::vector<Setting> EngineAndProcess() {
       {kProcess, "log_format", Kind::kChoice, FIELD(log_format), 0, 0, "text, json",
        "Lines for people, or one JSON object a line."},
       {kProcess, "log_file", Kind::kText, FIELD(log_file), 0, 4096, nullptr,
-       "File that the log is appended to; opened again at SIGHUP. Empty: stderr."},
+       "File that the log is appended to; opened again at SIGHUP. Its folder must be there. Empty: "
+       "stderr."},
   };
 }
 

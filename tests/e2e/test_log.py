@@ -4,6 +4,7 @@ import fcntl
 import os
 import re
 import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -143,6 +144,15 @@ class Ends(unittest.TestCase):
             [os.path.join(BIN_DIR, "semaphored"), "--store", store,
              "--listen", f"127.0.0.1:{free_port()}"],
             stderr=subprocess.PIPE, text=True, timeout=BOUND_S, check=False, **fields)
+
+    def test_a_folder_that_is_missing_is_not_made(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "missing", "log")
+            ended = self.run_to_end("sqlite::memory:", stdout=subprocess.DEVNULL,
+                                    env={**os.environ, "SEMAPHORED_LOG_FILE": path})
+            self.assertEqual((ended.returncode, ended.stderr),
+                             (2, f"semaphored: log_file: {path}: cannot be opened: No such file or directory\n"))
+            self.assertEqual(os.listdir(folder), [])
 
     def test_a_start_that_fails_says_why(self):
         for _ in range(10):
