@@ -1,5 +1,6 @@
 #include "server/commands/backup_command.h"
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include "server/backup/channel.h"
 #include "server/base/logging.h"
 #include "server/commands/new_file.h"
+#include "server/config/settings.h"
 
 namespace semaphored {
 namespace {
@@ -52,7 +54,14 @@ struct Arguments {
   std::vector<std::string> settings;
 };
 
-// Every option but --help has a value, which may stand behind it.
+// Of the daemon's options: whether the next word is its value.
+bool TakesNext(const std::string& option) {
+  const auto& all = AllSettings();
+  return option == "--config" || std::any_of(all.begin(), all.end(), [&](const Setting& setting) {
+           return setting.kind != Setting::Kind::kSwitch && FlagName(setting) == option;
+         });
+}
+
 Arguments Read(const std::vector<std::string>& arguments) {
   Arguments result;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -67,7 +76,7 @@ Arguments Read(const std::vector<std::string>& arguments) {
       result.rate = i + 1 < arguments.size() ? arguments[++i] : "none";
     } else {
       result.settings.push_back(argument);
-      if (argument.find('=') == std::string::npos && i + 1 < arguments.size())
+      if (TakesNext(argument) && i + 1 < arguments.size())
         result.settings.push_back(arguments[++i]);
     }
   }
@@ -160,15 +169,16 @@ int RunBackUp(const BackUpCommand& command) {
     command.out(kHelp);
     return kDone;
   }
-  if (arguments.files.size() != 1)
-    return Fail(command, "needs one FILE; see --help", kBadArguments);
   const std::optional<int64_t> rate = RateOf(arguments.rate);
   if (!rate)
     return Fail(command, "--rate must be a number of megabytes, 1 to 100000", kBadArguments);
   ConfigSources sources = command.sources;
   sources.arguments = arguments.settings;
   const absl::StatusOr<ParsedConfig> parsed = ParseConfig(sources);
+  // Before FILE: an option that is not known may have brought a value.
   if (!parsed.ok()) return Fail(command, TextOf(parsed.status()), kBadArguments);
+  if (arguments.files.size() != 1 || arguments.files.front().empty())
+    return Fail(command, "needs one FILE; see --help", kBadArguments);
   const std::string store_file = EmbeddedFile(parsed->config.store);
   if (store_file.empty())
     return Fail(command, "only the embedded store, in a file, is backed up so", kBadArguments);

@@ -33,17 +33,19 @@ std::string FolderOf(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
-bool IsThere(const std::string& path) {
+// ALREADY_EXISTS: it is there. Else why it could not be.
+absl::Status CanBeMade(const std::string& path) {
   struct stat about {};
-  return lstat(path.c_str(), &about) == 0;
+  if (lstat(path.c_str(), &about) == 0)
+    return absl::AlreadyExistsError(absl::StrCat(path, " is there: name another file"));
+  return errno == ENOENT ? absl::OkStatus() : SystemError("make", path);
 }
 
 }  // namespace
 
 absl::StatusOr<NewFile> NewFile::Make(const std::string& path) {
   for (const char* suffix : {"", "-wal"}) {
-    if (IsThere(path + suffix))
-      return absl::AlreadyExistsError(absl::StrCat(path, suffix, " is there: name another file"));
+    if (absl::Status status = CanBeMade(path + suffix); !status.ok()) return status;
   }
   Descriptor file(open(FolderOf(path).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
   if (file.open()) return NewFile(path, std::move(file), "");

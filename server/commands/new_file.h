@@ -15,7 +15,8 @@ namespace semaphored {
 class NewFile {
  public:
   // For this user alone. ALREADY_EXISTS: `path`, or PATH-wal, is there, which a restore would take
-  // for its log. NOT_FOUND, PERMISSION_DENIED, UNAVAILABLE: its folder cannot be written to.
+  // for its log. NOT_FOUND, PERMISSION_DENIED, UNAVAILABLE: its folder cannot be written to, or
+  // cannot have a file of this name.
   //
   // A file system that has no files without names (NFS) has it as PATH.partial until it is
   // complete, and a process that is killed leaves it there; it is then ALREADY_EXISTS.

@@ -41,6 +41,11 @@ class BackUpCase(unittest.TestCase):
         self.assertEqual(process.returncode, code, said)
         return said
 
+    def run_on(self, *words, code=2):
+        done = subprocess.run([SEMAPHORED, "backup", *words], capture_output=True, text=True, timeout=BOUND_S, check=False)
+        self.assertEqual(done.returncode, code, done)
+        return done.stdout + done.stderr
+
     def fill(self, mebibytes):
         for _ in range(mebibytes * (1 << 20) // len(PAYLOAD)):
             self.client.stub.Enqueue(self.ticket(), timeout=BOUND_S)
@@ -173,8 +178,17 @@ class BackUp(BackUpCase):
         self.assertIn("-wal is there", self.back_up(code=3))
         os.unlink(self.copy + "-wal")
         self.back_up(file=os.path.join(self.daemon.folder, "none", "copy.db"), code=3)
+        # Before the daemon copies.
+        long = os.path.join(self.daemon.folder, "n" * 256)
+        self.assertIn(f"cannot make {long}: File name too long", self.back_up(file=long, code=3))
+        self.assertIn("needs one FILE", self.run_on("", "--store", self.daemon.store))
+        self.assertNotIn("a back-up begins", self.daemon.log())
         self.back_up("--rate", "0", code=2)
-        self.back_up("--colour", "red", code=2)
+        for words in (["--colour", "red", self.copy], ["--colour", self.copy], [self.copy, "--colour"]):
+            self.assertIn("--colour is not known", self.run_on(*words))
+        # A switch has no value behind it.
+        other = self.copy + ".other"
+        self.assertIn("backed up", self.run_on("--reflection", other, "--store", self.daemon.store, code=0))
         self.back_up(store="sqlite::memory:", code=2)
         self.back_up(store="postgres://a@127.0.0.1:1/b", code=2)
         self.daemon.terminate()
