@@ -3,9 +3,12 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "client/semctl/command_line.h"
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
+#include "client/semctl/output.h"
+#include "client/semctl/shown.h"
 #include "server/base/version.h"
 
 namespace semaphore::semctl {
@@ -18,10 +21,15 @@ void AddHelpCommands(Command app, Context& context) {
                                     std::printf("%s", HelpOf(parser, *name).c_str());
                                     return kDone;
                                   });
-  AddCommand(app, context, "version", "The version of semctl", "  semctl version", [] {
-    std::printf("semctl %s\n", semaphored::kVersion);
-    return kDone;
-  });
+  AddCommand(app, context, "version", "The version of semctl",
+             "  semctl version\n  semctl version -o json", [&context] {
+               if (context.json()) {
+                 PrintJson({{"version", semaphored::kVersion}});
+               } else {
+                 PrintLine(absl::StrCat("semctl ", semaphored::kVersion));
+               }
+               return kDone;
+             });
   help.Add("COMMAND", name.get(), "The command").TakesWords(CommandsOf(parser));
 }
 

@@ -74,10 +74,10 @@ int Acquire(const Context& context, AcquireArguments arguments) {
                     grpc::ClientContext* call) { return stub.Acquire(call, request, &response); },
                 wait < milliseconds(0) ? wait : wait + kWaitSlack);
   if (!status.ok()) return context.Fail(status);
-  if (arguments.quiet) {
-    PrintLine(response.lease().lease_id());
-  } else if (context.json()) {
+  if (context.json()) {
     PrintJson(WithValidity(ToJson(response.lease()), response.validity()));
+  } else if (arguments.quiet) {
+    PrintLine(response.lease().lease_id());
   } else {
     PrintLease(response.lease(), response.validity());
   }
@@ -199,7 +199,8 @@ void AddAcquire(Command app, Context& context) {
   acquire.AddFlag("--no-wait", &arguments->no_wait, "At once or not at all").Excludes(wait);
   acquire.AddDuration("--ttl", &arguments->ttl,
                       "How long the lease lives from one renew to the next [the daemon's default]");
-  acquire.AddFlag("-q,--quiet", &arguments->quiet, "Print the lease id only");
+  acquire.AddFlag("-q,--quiet", &arguments->quiet,
+                  "Print the lease id only; nothing changes with -o json");
 }
 
 void AddVerify(Command app, Context& context) {

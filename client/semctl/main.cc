@@ -76,7 +76,9 @@ Examples:
         return std::string(semaphore::CheckEndpoints(given.endpoints()).message());
       });
   DescribeSecurity(semctl, &context.security);
-  semctl.Add("-o,--output", &context.output, "How to print")
+  semctl
+      .Add("-o,--output", &context.output,
+           "How to print; help, completion and --payload print as ever")
       .TakesWords({"text", "json"})
       .ShowsDefault();
   semctl.AddDuration("--connect-timeout", &context.connect_timeout,

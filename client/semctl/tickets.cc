@@ -133,7 +133,8 @@ It prints the ticket's id, and ends as soon as the ticket is kept; semctl work c
                       "The longest time between two attempts [5m]");
   enqueue.Add("--traceparent", request->mutable_traceparent(),
               "W3C trace context, handed to the worker");
-  enqueue.AddFlag("-q,--quiet", &arguments->quiet, "Print only the ticket's id");
+  enqueue.AddFlag("-q,--quiet", &arguments->quiet,
+                  "Print the ticket's id only; nothing changes with -o json");
 }
 
 // ---- tickets ----

@@ -62,6 +62,10 @@ class WithoutDaemon(Typing):
                 self.assertEqual(code, 0)
                 self.assertRegex(said, r"^semctl \d+\.\d+\.\d+\n$")
 
+    def test_version_for_programs(self):
+        code, said, _ = self.type("version", "-o", "json")
+        self.assertEqual((code, f"semctl {json.loads(said)['version']}\n"), self.type("version")[:2])
+
     def test_help(self):
         code, overview, _ = self.type("help")
         self.assertEqual((code, overview), self.type("--help")[:2])
@@ -327,6 +331,8 @@ class WithDaemon(Typing):
                                        "session_id", "valid_for_ms"])
         semaphore = ["semaphore", "limit", "held", "waiting", "paused", "destroying", "revision",
                      "created_at"]
+        quiet = json.loads(self.ok("acquire", "quiet", "--limit", "1", "-q", "-o", "json"))
+        self.assertEqual(list(quiet), list(lease))
         described = json.loads(self.ok("describe", "x", "-o", "json"))
         self.assertEqual([key for key in described if key != "tickets"],
                          semaphore + ["settings", "leases", "waiters",
