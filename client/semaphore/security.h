@@ -23,6 +23,11 @@ struct SecurityOptions {
   // Unix socket: such endpoints are refused.
   std::string token{};
   std::string token_file{};
+
+  bool wants_tls() const {
+    return tls || !ca_file.empty() || !cert_file.empty() || !key_file.empty() ||
+           !server_name.empty();
+  }
 };
 
 }  // namespace semaphore

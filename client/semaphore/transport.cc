@@ -79,14 +79,9 @@ bool IsLoopback(const std::string& endpoint) {
   return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-bool WantsTls(const SecurityOptions& options) {
-  return options.tls || !options.ca_file.empty() || !options.cert_file.empty() ||
-         !options.key_file.empty() || !options.server_name.empty();
-}
-
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
     const SecurityOptions& options) {
-  if (!WantsTls(options)) return grpc::InsecureChannelCredentials();
+  if (!options.wants_tls()) return grpc::InsecureChannelCredentials();
   if (options.cert_file.empty() != options.key_file.empty()) {
     return options.cert_file.empty() ? Invalid("cert_file", "needed, since there is a key_file")
                                      : Invalid("key_file", "needed, since there is a cert_file");
@@ -123,7 +118,7 @@ absl::StatusOr<std::shared_ptr<Transport>> Transport::Create(
   if (!options.token.empty() && !options.token_file.empty()) {
     return Invalid("token", "there is a token_file as well: give one of them");
   }
-  if (!WantsTls(options)) {
+  if (!options.wants_tls()) {
     for (const std::string& endpoint : endpoints) {
       if (IsLoopback(endpoint)) continue;
       return Invalid(options.token.empty() ? "token_file" : "token",

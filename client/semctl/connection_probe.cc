@@ -281,11 +281,6 @@ class TlsProbe {
   std::unique_ptr<SSL, FreeTls> tls_;
 };
 
-bool WantsTls(const SecurityOptions& security) {
-  return security.tls || !security.ca_file.empty() || !security.cert_file.empty() ||
-         !security.key_file.empty() || !security.server_name.empty();
-}
-
 }  // namespace
 
 Findings ProbeConnection(const ProbeOptions& options) {
@@ -300,7 +295,7 @@ Findings ProbeConnection(const ProbeOptions& options) {
   const auto took = std::chrono::duration_cast<milliseconds>(steady_clock::now() - began).count();
   Findings findings = {
       {options.endpoint, "reach", Grade::kOk, absl::StrCat("connected in ", took, " ms")}};
-  if (WantsTls(options.security)) {
+  if (options.security.wants_tls()) {
     BlockSigpipe();
     findings.push_back(TlsProbe(options, where).Run(connection.get()));
   } else if (IsLoopback(where)) {

@@ -1,8 +1,11 @@
 #include "client/semctl/context.h"
 
+#include <algorithm>
+#include <iterator>
 #include <random>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -13,6 +16,20 @@
 #include "client/semctl/shown.h"
 
 namespace semaphore::semctl {
+namespace {
+
+// gRPC has no code for it. Where TLS 1.3 refuses the client's certificate, all that it says is that the connection ended:
+// what is left when there was a connection.
+bool SeemsToFailInTls(const absl::Status& status) {
+  if (ErrorReason(status) != "UNREACHABLE") return false;
+  constexpr const char* kNoConnection[] = {"Failed to connect to remote host", "nothing answers",
+                                           "resolution fail"};
+  return std::none_of(std::begin(kNoConnection), std::end(kNoConnection), [&](const char* words) {
+    return absl::StrContains(status.message(), words);
+  });
+}
+
+}  // namespace
 
 std::string LineOf(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -33,7 +50,10 @@ UnaryCaller Context::MakeCaller(bool once) const {
 int Context::Fail(const absl::Status& status) const {
   const int code = ExitCodeOf(status);
   const std::string message = MessageOf(status, has_option);
-  const std::string advice = AdviceOf(status, has_option);
+  const std::string advice =
+      security.wants_tls() && SeemsToFailInTls(status)
+          ? "it seems that the TLS handshake failed: semctl doctor, with the same options, says why"
+          : AdviceOf(status, has_option);
   if (json()) {
     Json error = {{"code", absl::StatusCodeToString(status.code())},
                   {"reason", ErrorReason(status)},

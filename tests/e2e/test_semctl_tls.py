@@ -3,6 +3,7 @@ what is said when it does not fit."""
 
 import concurrent.futures
 import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -23,8 +24,8 @@ def openssl(folder, *arguments):
 
 
 def make_certificates(folder):
-    """ca.pem signs server.pem (for db-locks.example and localhost) and client.pem; stranger.pem is
-    another authority."""
+    """ca.pem signs server.pem (for db-locks.example and localhost), client.pem, and expired.pem, a client's, too;
+    stranger.pem is another authority."""
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
     for name in ("ca", "stranger"):
         openssl(folder, "req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.pem",
@@ -33,11 +34,12 @@ def make_certificates(folder):
         file.write("subjectAltName=DNS:db-locks.example,DNS:localhost\n")
     with open(os.path.join(folder, "client.ext"), "w", encoding="ascii") as file:
         file.write("subjectAltName=DNS:client.example\n")
-    for name in ("server", "client"):
+    shutil.copy(os.path.join(folder, "client.ext"), os.path.join(folder, "expired.ext"))
+    for name, days in (("server", "2"), ("client", "2"), ("expired", "-1")):
         openssl(folder, "req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr",
                 "-subj", f"/CN={name}")
         openssl(folder, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
-                "-CAcreateserial", "-out", f"{name}.pem", "-days", "2", "-extfile", f"{name}.ext")
+                "-CAcreateserial", "-out", f"{name}.pem", "-days", days, "-extfile", f"{name}.ext")
 
 
 class Guard(pb_grpc.SemaphoreServiceServicer):
@@ -197,13 +199,23 @@ class SemctlTls(unittest.TestCase):
             "SEMCTL_TLS": "1", "SEMCTL_TOKEN_FILE": self.path("token"),
             "SEMCTL_SERVER_NAME": "db-locks.example"}), (0, ""))
         guard.shown.clear()
-        for wrong in (("--ca-file", self.path("stranger.pem"), *mine), (*ours,),
+        expired = ("--cert-file", self.path("expired.pem"), "--key-file", self.path("expired.key"))
+        for wrong in (("--ca-file", self.path("stranger.pem"), *mine), (*ours,), (*ours, *expired),
                       (*ours, *mine, "--server-name", "elsewhere.example"), ("--tls", *mine)):
             with self.subTest(wrong=wrong):
                 code, said = self.verify(server, *wrong, *token)
                 self.assertEqual(code, UNREACHABLE, said)
+                self.assertRegex(said, "TLS handshake failed: semctl doctor")
+                code, said = self.semctl(server, "run", "x", *wrong, *token, "--", "true")
+                self.assertEqual(code, UNREACHABLE, said)
+                self.assertRegex(said, "TLS handshake failed: semctl doctor")
         # Without TLS it does not come to that either.
         self.assertEqual(self.verify(server, *token)[0], UNREACHABLE)
+        # Where there is no connection TLS is not to blame.
+        for nowhere in ("localhost:1", "no-such-host.invalid:7420"):
+            code, said = self.verify(nowhere, *ours, *mine)
+            self.assertEqual(code, UNREACHABLE, said)
+            self.assertRegex(said, "does it run there")
         self.assertEqual(guard.shown, [])
 
     def test_a_wrong_token(self):
