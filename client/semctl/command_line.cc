@@ -1,6 +1,8 @@
 #include "client/semctl/command_line.h"
 
 #include <algorithm>
+#include <memory>
+#include <set>
 #include <utility>
 
 #include <CLI/CLI.hpp>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "server/base/version.h"
 
 namespace semaphore::semctl {
 namespace {
@@ -117,6 +120,39 @@ class Reader {
   CommandLine line_;
 };
 
+class HelpFormatter : public CLI::Formatter {
+ public:
+  explicit HelpFormatter(const CLI::App& semctl) : semctl_(semctl) {}
+
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string all = CLI::Formatter::make_option_opts(option);
+    // Their lists stand at the end.
+    return absl::StrCat(all.substr(0, std::min(all.find(" Needs:"), all.find(" Excludes:"))),
+                        List(" Needs:", option->get_needs()),
+                        List(" Excludes:", option->get_excludes()));
+  }
+
+ private:
+  using Options = std::set<CLI::Option*>;
+
+  std::string List(const char* label, const Options& options) const {
+    return options.empty() ? "" : label + Names(semctl_, options);
+  }
+
+  static std::string Names(const CLI::App& app, const Options& options) {
+    std::string names;
+    for (const CLI::Option* option : app.get_options()) {
+      if (std::find(options.begin(), options.end(), option) != options.end())
+        absl::StrAppend(&names, " ", option->get_name());
+    }
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+      names += Names(*command, options);
+    return names;
+  }
+
+  const CLI::App& semctl_;
+};
+
 }  // namespace
 
 CommandLine ReadCommandLine(CLI::App& app, const std::vector<std::string>& words) {
@@ -152,6 +188,10 @@ std::vector<std::string> CommandsOf(const CLI::App& app) {
   }
   return names;
 }
+
+std::string VersionText() { return absl::StrCat("semctl ", semaphored::kVersion); }
+
+void SetHelp(CLI::App& app) { app.formatter(std::make_shared<HelpFormatter>(app)); }
 
 std::string HelpOf(CLI::App& app, const std::string& command) {
   app.clear();  // Its help would be that of the command that was called.

@@ -41,6 +41,13 @@ std::optional<KnownOption> FindOption(CLI::App& app, CLI::App* command, const st
 
 std::vector<std::string> CommandsOf(const CLI::App& app);
 
+// "semctl 0.1.0".
+std::string VersionText();
+
+// Help lists what an option needs and excludes in the order in which the options were added: CLI11 has them by address.
+// Before commands are added, which inherit it. `app` must outlive the parsing.
+void SetHelp(CLI::App& app);
+
 // The help of this command; empty: of semctl.
 std::string HelpOf(CLI::App& app, const std::string& command);
 

@@ -3,7 +3,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "client/semctl/command_line.h"
 #include "client/semctl/context.h"
 #include "client/semctl/exit_codes.h"
@@ -26,7 +25,7 @@ void AddHelpCommands(Command app, Context& context) {
                if (context.json()) {
                  PrintJson({{"version", semaphored::kVersion}});
                } else {
-                 PrintLine(absl::StrCat("semctl ", semaphored::kVersion));
+                 PrintLine(VersionText());
                }
                return kDone;
              });

@@ -18,7 +18,6 @@
 #include "client/semctl/exit_codes.h"
 #include "client/semctl/guardian.h"
 #include "server/base/standard_files.h"
-#include "server/base/version.h"
 
 namespace {
 
@@ -54,6 +53,7 @@ void DescribeSecurity(Command semctl, semaphore::SecurityOptions* security) {
 }
 
 void Describe(CLI::App& app, Context& context) {
+  semaphore::semctl::SetHelp(app);
   app.footer(std::string(semaphore::semctl::kExitCodesHelp) + R"(
 
 Examples:
@@ -64,7 +64,7 @@ Examples:
   semctl --server a:7420,b:7420 list -o json
   semctl help run)");
   app.require_subcommand(1);
-  app.set_version_flag("--version", absl::StrCat("semctl ", semaphored::kVersion));
+  app.set_version_flag("--version", semaphore::semctl::VersionText());
   const Command semctl(&app);
   semctl.Add("--server", &context.server, "Daemons to try in this order: HOST:PORT[,HOST:PORT...]")
       .ElseFrom("SEMCTL_SERVER")

@@ -75,6 +75,17 @@ class WithoutDaemon(Typing):
         self.assertIn("semctl run", of_run)
         self.assertIn("must be one of run, acquire", self.refuse("help", "nothing"))
 
+    def test_help_lists_options_in_their_own_order(self):
+        lists = 0
+        for command in ("run", "acquire", "renew", "release", "verify", "resize", "revoke", "destroy", "work", "watch"):
+            help_ = self.type("help", command)[1]
+            order = re.findall(r"^ +(?:-\w,)?(--[a-z-]+|[A-Z]+)\b", help_.split("\nExamples:")[0], re.MULTILINE)
+            for needed in re.findall(r"(?:Needs|Excludes):((?: (?:--[a-z-]+|[A-Z]+)\b)+)", help_):
+                with self.subTest(command=command, needed=needed):
+                    self.assertEqual(needed.split(), sorted(needed.split(), key=order.index))
+                    lists += 1
+        self.assertGreater(lists, 15)
+
     def test_an_unknown_command_gets_a_suggestion(self):
         self.assertEqual(self.refuse("lst"),
                          "semctl: unknown command 'lst'; did you mean 'list'?\n")
