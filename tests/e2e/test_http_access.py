@@ -270,6 +270,14 @@ class Known(unittest.TestCase):
         self.assertEqual([self.daemon.address, self.daemon.process.pid], shown[3:5])
         self.assertEqual([*shown[:2], "", "", 0, shown[5]], node(self.app))
 
+    def test_whom_the_figures_of_the_daemon_are_shown(self):
+        def engine(token):
+            with Events(self.daemon, "GET", "/page/feed?view=engine", None, self.bearer(token)) as events:
+                return events.until("engine")
+        self.assertIn("limits", engine(self.ops))
+        # To others as much as DescribeDaemon shows.
+        self.assertEqual({"adapter", "version", "vouched"}, set(engine(self.app)))
+
     def test_sign_ins_are_bounded(self):
         cookies = [self.sign_in(self.ops) for _ in range(65)]
         shown = [self.daemon.ask("GET", "/session", None, each)[2] for each in

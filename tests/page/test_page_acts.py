@@ -246,6 +246,11 @@ class RightsTest(PageCase):
               body: JSON.stringify({semaphore: "a/one", pause: {}})}).then((answer) => answer.json()).then((body) => body.code)""")
         self.assertEqual(code, "permission_denied")
         self.assertFalse(self.client.describe("a/one").paused)
+        # The daemon's figures are not for the looker, and the page says so.
+        browser.js("location.hash = '#/engine'")
+        browser.wait_text("p.note-line", "to those who may administer all names")
+        self.assertIn("sqlite", browser.text("main"))
+        self.assertFalse(browser.js("return document.querySelector('table[aria-label=Limits]').checkVisibility()"))
         browser.js("location.hash = '#/s/b%2Fsecret'")
         browser.wait_text("p.note-line", "There is no such semaphore now, or you may not see it.")
         self.assertNotIn("holder of b/secret", browser.text("body"))
