@@ -57,7 +57,7 @@ void Server::Impl::OnHead(Connection* connection, HeadReader::Result result) {
   const auto resource = resources_.find(head.request.path);
   if (resource == resources_.end()) return AnswerLast(connection, Status::kNotFound, with_body);
   if (!resource->second.methods.Has(head.request.method)) {
-    Response response = Refusal(Status::kMethodNotAllowed);
+    Response response = RefusalOf(Status::kMethodNotAllowed);
     response.headers.emplace_back("Allow", resource->second.methods.Text());
     return Answer(connection, std::move(response), false, with_body);
   }

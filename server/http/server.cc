@@ -229,7 +229,7 @@ void Server::Impl::Take(tcp::socket socket) {
 // All that stand are busy. The client gets to know why, if what it has sent lets it.
 void Server::Impl::Refuse(tcp::socket* socket) {
   CountClosed(Closed::kCrowded);
-  Response response = Refusal(Status::kUnavailable);
+  Response response = RefusalOf(Status::kUnavailable);
   AddHeaders(&response);
   ++answers_[static_cast<size_t>(response.status)];
   const std::string text = HeadText(response, /*keep_alive=*/false) + *response.body;

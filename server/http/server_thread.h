@@ -83,7 +83,10 @@ class Server::Impl {
   void SetOnGone(const Asked& asked, std::function<void()> on_gone);
   void Answer(Connection* connection, Response response, bool keep_alive, bool with_body);
   void AnswerLast(Connection* connection, Status status, bool with_body = true) {
-    Answer(connection, Refusal(status), false, with_body);
+    Answer(connection, RefusalOf(status), false, with_body);
+  }
+  Response RefusalOf(Status status) const {
+    return options_.refusal ? options_.refusal(status) : Refusal(status);
   }
   void AddHeaders(Response* response) const;
   void BeginEnd();

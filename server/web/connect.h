@@ -31,6 +31,10 @@ http::Response ErrorResponse(const google::rpc::Status& status,
 http::Response ErrorResponse(const Refusal& refusal,
                              std::optional<http::Status> http_status = std::nullopt);
 
+// What the server of HTTP refuses by itself (http::ServerOptions::refusal), with the status that it has chosen. The codes are
+// those of gRPC's refusals for the same cause. `body_bytes_max`: of one body.
+http::Response EarlyRefusal(http::Status status, size_t body_bytes_max);
+
 // Compressed, if that is worth it and the client takes it.
 http::Response JsonResponse(std::string json, bool takes_gzip);
 

@@ -171,7 +171,7 @@ std::function<std::optional<http::Response>(const http::Request&)> MakeCheck(Sit
                                                                              const Routes& routes) {
   return [site, routes](const http::Request& request) -> std::optional<http::Response> {
     const Route* const route = Find(routes, request);
-    if (route == nullptr) return http::Refusal(http::Status::kNotFound);
+    if (route == nullptr) return EarlyRefusal(http::Status::kNotFound, site->body_bytes_max);
     std::optional<Refused> refused = CheckRoute(site, *route, request);
     if (!refused) return std::nullopt;
     return ErrorResponse(refused->refusal, refused->status);

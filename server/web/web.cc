@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "server/web/connect.h"
 #include "server/web/page_routes.h"
 #include "server/web/session_routes.h"
 #include "server/web/stream_routes.h"
@@ -74,6 +75,9 @@ absl::StatusOr<std::unique_ptr<Web>> Web::Start(WebOptions options, const Clock*
   std::unique_ptr<Web> web(new Web(std::move(options), clock, std::move(inside_key)));
   const std::vector<Route> routes = web->AllRoutes();
   serving.check = MakeCheck(&web->site_, routes);
+  serving.refusal = [most = web->site_.body_bytes_max](http::Status status) {
+    return EarlyRefusal(status, most);
+  };
   auto server = http::Server::Start(serving, MakeResources(&web->site_, routes));
   if (!server.ok())
     return absl::UnavailableError(absl::StrCat("http_listen: ", server.status().message()));

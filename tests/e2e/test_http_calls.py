@@ -114,6 +114,28 @@ class Calls(unittest.TestCase):
         self.assertEqual(200, ask("POST", SERVICE + "Verify", proto, {
             "Content-Type": "application/proto"})[0])
 
+    def test_what_no_route_sees_is_an_error_too(self):
+        def refused(*request):
+            with socket.create_connection(("127.0.0.1", self.daemon.http_port), BOUND_S) as connection:
+                connection.sendall(b"\r\n".join(request) + b"\r\n\r\n")
+                head, _, body = connection.makefile("rb").read().partition(b"\r\n\r\n")
+            self.assertIn(b"Content-Type: application/json\r\n", head)
+            error = json.loads(body)
+            return int(head.split()[1]), error["code"], error_info(error)["reason"]
+        post = b"POST " + SERVICE.encode()
+        typed = b"Content-Type: application/json"
+        self.assertEqual((404, "unimplemented", "NOT_SUPPORTED"),
+                         refused(post + b"Session HTTP/1.1", b"Host: localhost", b"Content-Length: 0"))
+        self.assertEqual((405, "unimplemented", "NOT_SUPPORTED"),
+                         refused(b"GET " + SERVICE.encode() + b"Acquire HTTP/1.1", b"Host: localhost"))
+        self.assertEqual((413, "resource_exhausted", "LIMIT_REACHED"),
+                         refused(post + b"Acquire HTTP/1.1", b"Host: localhost", typed, b"Content-Length: 999999999"))
+        self.assertEqual((431, "resource_exhausted", "LIMIT_REACHED"),
+                         refused(post + b"Acquire HTTP/1.1", b"X: " + b"x" * 9000))
+        for framing in (b"Content-Length: x", b"Transfer-Encoding: gzip, chunked"):
+            self.assertEqual((400, "invalid_argument", "INVALID_FIELD"),
+                             refused(post + b"Acquire HTTP/1.1", b"Host: localhost", typed, framing))
+
     def test_a_client_that_waits_before_its_body(self):
         body = b'{"semaphore":"web/w","slot":1,"token":1}'
 

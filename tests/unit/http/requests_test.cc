@@ -283,6 +283,27 @@ TEST_CASE("http: a request is checked before its body is read", "[http]") {
              ContainsSubstring(" 200 "));
 }
 
+TEST_CASE("http: what it refuses by itself has the form that its owner gives", "[http]") {
+  ServerOptions options;
+  options.refusal = [](Status status) {
+    Response response;
+    response.status = status;
+    response.content_type = "application/json";
+    response.body = std::make_shared<std::string>("{}");
+    return response;
+  };
+  const RequestsFixture fixture(options);
+  for (const char* const request :
+       {"nonsense\r\n\r\n", "GET /none HTTP/1.1\r\n\r\n", "GET /echo HTTP/1.1\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nContent-Length: 100001\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
+    CAPTURE(request);
+    const std::string answer = fixture.Ask(request);
+    CHECK_THAT(answer, ContainsSubstring("Content-Type: application/json\r\n"));
+    CHECK(answer.ends_with("\r\n\r\n{}"));
+  }
+}
+
 TEST_CASE("http: a handler learns that its client has gone", "[http]") {
   RequestsFixture fixture;
   ByteClient goes(fixture.address());
