@@ -69,9 +69,23 @@ void Connection::ReadMore() {
   socket_.async_read_some(net::buffer(room.data(), room.size()),
                           [self = shared_from_this()](const error_code& error, size_t bytes) {
                             if (!self->socket_.is_open()) return;
+                            if (self->gave_up_) return self->OnGivenUp();
                             if (error) return self->End();
                             self->OnBytes(bytes);
                           });
+}
+
+// (A "100 Continue" that is being written ends, too, and the connection with it.)
+void Connection::GiveUpReading() {
+  gave_up_ = true;
+  error_code ignored;
+  socket_.cancel(ignored);
+}
+
+void Connection::OnGivenUp() {
+  body_.reset();
+  Enter(State::kAsking, patience_->answer);
+  events_->on_request(this, Status::kRequestTimeout);
 }
 
 void Connection::OnBytes(size_t bytes) {
@@ -161,6 +175,7 @@ void Connection::WatchEnd() {
   socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const error_code& error) {
     if (!self->socket_.is_open()) return;
     self->watching_ = false;
+    if (self->gave_up_) return;
     if (error) return self->End();
     self->OnReadable();
   });

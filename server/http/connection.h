@@ -61,6 +61,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Begin() { TakeHead(); }
   // REQUIRES: within on_head, of a head with a body of at most `bytes_max`.
   void ReadBody(Head head, size_t bytes_max);
+  // The request is too slow: reads no more, and calls on_request with kRequestTimeout. REQUIRES: kReading or kBody.
+  void GiveUpReading();
   // The request is with its handler, from now on. `is_patient`: there is no time limit for the answer.
   void Ask();
   void BePatient();
@@ -82,6 +84,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const boost::asio::ip::address& address() const { return address_; }
   const std::string& peer() const { return peer_; }
   State state() const { return state_; }
+  // Some of a request has come, and not all.
+  bool has_begun() const { return heads_.begun() || body_.has_value(); }
   // How many requests have been with a handler.
   uint64_t asked() const { return asked_; }
   // The last time that it got any further.
@@ -112,6 +116,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Enter(State state, SteadyTime::duration patience);
   void ReadMore();
   void OnBytes(size_t bytes);
+  void OnGivenUp();
   void TakeHead();
   // The client may keep the body back until it is asked for: "Expect: 100-continue".
   bool AsksToGoOn() const;
@@ -142,6 +147,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<Body> body_;
   size_t body_bytes_ = 0;
   bool body_keep_alive_ = false;
+  bool gave_up_ = false;  // What is being read ends.
   uint64_t asked_ = 0;
   bool watching_ = false;  // For the client's end, while the owner has its request.
   bool eof_ = false;

@@ -286,6 +286,10 @@ void Server::Impl::OnOverdue(Connection* connection) {
       break;
     case State::kReading:
     case State::kBody:
+      CountClosed(Closed::kSlow);
+      // One that has not said anything, as a browser's in reserve, expects no answer.
+      if (connection->has_begun()) return connection->GiveUpReading();
+      break;
     case State::kWriting:
     case State::kStreaming:
       CountClosed(Closed::kSlow);
