@@ -99,8 +99,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Of the last request that had a body: as its client wants it.
   bool body_keep_alive() const { return body_keep_alive_; }
   bool ended_by_client() const { return eof_; }
-  // With a handler: bytes of a next request have ended the watch for the client's end, and that has come behind them.
-  bool EndedBehindBytes();
+  // With a handler: the client has gone. One that has only said that it sends no more may wait for its answer: now and then
+  // a "100 Continue" is written to it, which one that has gone refuses. HTTP/1.0 has none: there the system's probes notice it.
+  bool HasGone(SteadyTime now);
   const StreamPtr& stream() const { return stream_; }
   // A stream whose events have all been written, since when.
   bool is_silent(SteadyTime now) const {
@@ -148,6 +149,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   size_t body_bytes_ = 0;
   bool body_keep_alive_ = false;
   bool gave_up_ = false;  // What is being read ends.
+  bool is_1_1_ = true;    // The request is.
+  // When a client that has ended is sent the next "100 Continue"; nullopt: it is not known to have ended.
+  std::optional<SteadyTime> probe_at_;
   uint64_t asked_ = 0;
   bool watching_ = false;  // For the client's end, while the owner has its request.
   bool eof_ = false;

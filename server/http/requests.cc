@@ -102,16 +102,18 @@ void Server::Impl::OnReply(const Asked& asked, Response response) {
   Connection* const connection = Find(asked);
   if (connection == nullptr || connection->state() != State::kAsking) return;
   on_gone_.erase(asked.connection);
-  Answer(connection, std::move(response), asked.keep_alive && !connection->ended_by_client(),
-         asked.with_body);
+  const bool has_next = !connection->ended_by_client() || connection->has_begun();
+  Answer(connection, std::move(response), asked.keep_alive && has_next, asked.with_body);
 }
 
 void Server::Impl::OnBegin(const Asked& asked, Response head, const StreamPtr& stream) {
   Connection* const connection = Find(asked);
-  if (connection == nullptr || connection->state() != State::kAsking ||
-      connection->ended_by_client())
-    return stream->Gone();
+  if (connection == nullptr || connection->state() != State::kAsking) return stream->Gone();
   on_gone_.erase(asked.connection);
+  if (connection->ended_by_client()) {
+    Close(*connection);
+    return stream->Gone();
+  }
   ++answers_[static_cast<size_t>(head.status)];
   AddHeaders(&head);
   connection->Stream(head, asked.is_1_1, stream);
@@ -133,13 +135,12 @@ void Server::Impl::SetOnGone(const Asked& asked, std::function<void()> on_gone) 
   if (connection == nullptr) return on_gone();
   connection->BePatient();
   on_gone_[asked.connection] = std::move(on_gone);
-  if (connection->ended_by_client()) Close(*connection);
 }
 
-// A client that has only said that it sends no more may still wait for an answer that comes at once.
+// A client that has only said that it sends no more may still wait for its answer: Sweep() sees when it has gone. The
+// end of a stream's client is its end.
 void Server::Impl::OnEof(const Connection& connection) {
-  if (connection.state() == State::kStreaming || on_gone_.contains(connection.number()))
-    Close(connection);
+  if (connection.state() == State::kStreaming) Close(connection);
 }
 
 void Server::Impl::AddHeaders(Response* response) const {

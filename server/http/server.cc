@@ -263,14 +263,14 @@ bool Server::Impl::MakeRoom(const std::function<bool(const Connection&)>& may) {
 void Server::Impl::Sweep() {
   const SteadyTime now = Now();
   std::vector<ConnectionPtr> overdue;
-  std::vector<ConnectionPtr> ended;
+  std::vector<ConnectionPtr> gone;
   for (const auto& [number, each] : connections_) {
     if (each->deadline() <= now) overdue.push_back(each);
     if (each->is_silent(now)) each->WriteComment();
-    if (each->EndedBehindBytes()) ended.push_back(each);
+    if (each->HasGone(now)) gone.push_back(each);
   }
   for (const ConnectionPtr& each : overdue) OnOverdue(each.get());
-  for (const ConnectionPtr& each : ended) OnEof(*each);
+  for (const ConnectionPtr& each : gone) Close(*each);
   sweeping_ = !connections_.empty();
   if (!sweeping_) return;
   sweep_timer_.expires_after(kSweepInterval);

@@ -184,6 +184,33 @@ class Calls(unittest.TestCase):
             client.wait_for_queue("web/f", 1)
         client.wait_for_queue("web/f", 0)
 
+    def half_closed(self, method, request):
+        """The daemon's end of a connection on which a request was sent, and no more will be."""
+        body = json.dumps(request).encode()
+        connection = socket.create_connection(("127.0.0.1", self.daemon.http_port), BOUND_S)
+        self.addCleanup(connection.close)
+        connection.sendall(f"POST {SERVICE}{method} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                           f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        connection.shutdown(socket.SHUT_WR)
+        return connection
+
+    def test_a_client_that_sends_no_more_is_answered(self):
+        client = self.daemon.client()
+        lease = self.daemon.done("Acquire", {"semaphore": "web/h", "limit": 1})["lease"]
+        with self.half_closed("Verify", {"leaseId": lease["leaseId"]}).makefile("rb") as answer:
+            self.assertIn(b'"held":true', answer.read())
+        waits = self.half_closed("Acquire", {"semaphore": "web/h", "waitForever": True}).makefile("rb")
+        self.assertEqual(b"HTTP/1.1 100 Continue\r\n", waits.readline())  # It waits, and is known to have ended.
+        client.wait_for_queue("web/h", 1)
+        goes = self.half_closed("Acquire", {"semaphore": "web/h", "waitForever": True})
+        client.wait_for_queue("web/h", 2)
+        goes.close()
+        client.wait_for_queue("web/h", 1)
+        self.daemon.done("Release", {"leaseId": lease["leaseId"]})
+        rest = waits.read()
+        self.assertIn(b"HTTP/1.1 200 OK\r\n", rest)
+        self.assertIn(b'"semaphore":"web/h"', rest)
+
     def test_a_wait_ends_with_the_permit(self):
         client = self.daemon.client()
         lease = self.daemon.done("Acquire", {"semaphore": "web/g", "limit": 1})["lease"]

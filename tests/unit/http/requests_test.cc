@@ -181,6 +181,14 @@ bool ProbesSilentClient(const std::string& address) {
 
 constexpr char kEvents[] = "GET /events HTTP/1.1\r\nHost: h\r\n\r\n";
 constexpr char kWait[] = "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n";
+constexpr char kGoOn[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
+Response Done() {
+  Response response;
+  response.content_type = "text/plain";
+  response.body = std::make_shared<std::string>("done\n");
+  return response;
+}
 
 }  // namespace
 
@@ -315,25 +323,51 @@ TEST_CASE("http: a handler learns that its client has gone", "[http]") {
   fixture.WaitFor([&] { return fixture.gone() == 1; });
   fixture.reply()({});  // Without effect.
 
-  const ByteClient half(fixture.address());
-  half.Send(kWait);
-  half.EndSending();
-  fixture.WaitFor([&] { return fixture.gone() == 2; });
-
   const ByteClient stays(fixture.address());
   stays.Send(kWait);
-  fixture.WaitForAsked(3);
-  Response response;
-  response.content_type = "text/plain";
-  response.body = std::make_shared<std::string>("done\n");
-  fixture.reply(2)(response);
-  fixture.reply(2)(response);  // Only the first counts.
+  fixture.WaitForAsked(2);
+  fixture.reply(1)(Done());
+  fixture.reply(1)(Done());  // Only the first counts.
   CHECK_THAT(stays.ReadUntil("done\n"), ContainsSubstring(" 200 OK"));
   stays.Send(kWait);
-  fixture.WaitForAsked(4);
-  fixture.reply(3)(response);
+  fixture.WaitForAsked(3);
+  fixture.reply(2)(Done());
   CHECK_THAT(stays.ReadUntil("done\n"), ContainsSubstring(" 200 OK"));
-  CHECK(fixture.gone() == 2);
+  CHECK(fixture.gone() == 1);
+}
+
+TEST_CASE("http: a client that sends no more is answered, and noticed when it goes", "[http]") {
+  ServerOptions options;
+  options.silence_timeout = Milliseconds(100);
+  RequestsFixture fixture(options);
+  const ByteClient half(fixture.address());
+  half.Send(std::string(kWait) + kWait);
+  half.EndSending();
+  half.ReadUntil(kGoOn);
+  fixture.reply(0)(Done());
+  CHECK_THAT(half.ReadUntil("done\n"), ContainsSubstring(" 200 OK"));
+  half.ReadUntil(kGoOn);
+  fixture.reply(1)(Done());
+  CHECK_THAT(half.ReadAll(), ContainsSubstring(" 200 OK"));
+  CHECK(fixture.gone() == 0);
+
+  ByteClient goes(fixture.address());
+  goes.Send(kWait);
+  goes.EndSending();
+  goes.ReadUntil(kGoOn);
+  goes.Close();
+  fixture.WaitFor([&] { return fixture.gone() == 1; });
+
+  // For a stream its end is its end.
+  const ByteClient streams(fixture.address());
+  streams.Send(kWait);
+  streams.EndSending();
+  streams.ReadUntil(kGoOn);
+  std::atomic<bool> gone = false;
+  Stream::Events events;
+  events.on_gone = [&gone] { gone = true; };
+  fixture.reply(3).Begin({}, std::move(events));
+  fixture.WaitFor([&] { return gone && fixture.server().figures().connections == 0; });
 }
 
 TEST_CASE("http: a client goes that has sent some of its next request", "[http]") {
