@@ -223,7 +223,9 @@ bool Connection::HasGone(SteadyTime now) {
 
 void Connection::Answer(Response response, bool keep_alive, bool with_body) {
   SetBodyBytes(0);
-  head_ = HeadText(response, keep_alive);
+  // (What HEAD asks for may have no length.)
+  const bool sized = with_body || response.body != nullptr;
+  head_ = HeadText(response, keep_alive, sized ? Framing::kLength : Framing::kClose);
   tail_ = with_body ? std::move(response.body) : nullptr;
   keep_alive_ = keep_alive;
   written_ = 0;

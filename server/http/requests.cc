@@ -114,6 +114,10 @@ void Server::Impl::OnBegin(const Asked& asked, Response head, const StreamPtr& s
     Close(*connection);
     return stream->Gone();
   }
+  if (!asked.with_body) {
+    Answer(connection, std::move(head), false, false);
+    return stream->Gone();
+  }
   ++answers_[static_cast<size_t>(head.status)];
   AddHeaders(&head);
   connection->Stream(head, asked.is_1_1, stream);
@@ -143,7 +147,10 @@ void Server::Impl::OnEof(const Connection& connection) {
   if (connection.state() == State::kStreaming) Close(connection);
 }
 
-void Server::Impl::AddHeaders(Response* response) const {
+void Server::Impl::AddHeaders(Response* response) {
+  const int64_t now_unix_s = options_.clock->NowUnixMs() / 1'000;
+  if (std::exchange(date_unix_s_, now_unix_s) != now_unix_s) date_ = DateText(now_unix_s);
+  response->headers.emplace_back("Date", date_);
   response->headers.insert(response->headers.end(), options_.headers.begin(),
                            options_.headers.end());
 }

@@ -88,7 +88,7 @@ class Server::Impl {
   Response RefusalOf(Status status) const {
     return options_.refusal ? options_.refusal(status) : Refusal(status);
   }
-  void AddHeaders(Response* response) const;
+  void AddHeaders(Response* response);
   void BeginEnd();
   void MaybeEnded();
   // Closes the connection that is to go first, of those that `may` go; false: there is none.
@@ -121,6 +121,8 @@ class Server::Impl {
   std::shared_ptr<std::promise<void>> all_ended_;  // Not null: it is stopping.
   bool ended_ = false;                             // The promise is kept.
   RareLine warning_;
+  int64_t date_unix_s_ = -1;  // Of date_.
+  std::string date_;          // DateText.
 
   std::atomic<uint64_t> connected_ = 0;
   std::atomic<uint64_t> sent_bytes_ = 0;

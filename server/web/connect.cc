@@ -217,6 +217,13 @@ std::optional<Refusal> FromJson(std::string_view json, google::protobuf::Message
                  "the request's body is not the JSON of this method: " + text, "", ""};
 }
 
+std::optional<Refusal> CheckVersion(const http::Request& request) {
+  if (request.Count("connect-protocol-version") == 0 ||
+      request.Header("connect-protocol-version") == "1")
+    return std::nullopt;
+  return InvalidField("Connect-Protocol-Version", "must be 1");
+}
+
 std::optional<Refusal> TimeoutOf(const http::Request& request,
                                  std::optional<Milliseconds>* timeout) {
   if (request.Count("connect-timeout-ms") == 0) return std::nullopt;

@@ -45,6 +45,8 @@ std::string ToJson(const google::protobuf::Message& message);
 // So is what is not JSON, and a field that stands twice.
 std::optional<Refusal> FromJson(std::string_view json, google::protobuf::Message* message);
 
+// Connect-Protocol-Version. Refused: it is there, and not 1.
+std::optional<Refusal> CheckVersion(const http::Request& request);
 // Connect-Timeout-Ms: nullopt if it is not there. Refused: it is no number of at most ten digits.
 std::optional<Refusal> TimeoutOf(const http::Request& request,
                                  std::optional<Milliseconds>* timeout);

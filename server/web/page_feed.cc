@@ -120,7 +120,7 @@ std::vector<page::NodeLine> NodesOf(const Membership& membership, const page::No
 std::vector<Route> PageFeedRoutes(Site* site, FeedSlot* slot) {
   std::vector<Route> routes;
   routes.push_back(
-      {"/page/feed", http::Method::kGet, Route::Kind::kReads,
+      {"/page/feed", http::kReads, Route::Kind::kReads,
        [site, slot](const http::Request& request, Visitor visitor, const http::Reply& reply) {
          Follow(site, *slot, request, std::move(visitor), reply);
        }});

@@ -141,7 +141,7 @@ void SignOut(Site* site, const http::Request& request, const http::Reply& reply)
 std::vector<Route> SessionRoutes(Site* site) {
   using Kind = Route::Kind;
   std::vector<Route> routes;
-  routes.push_back({"/session", http::Method::kGet, Kind::kReads,
+  routes.push_back({"/session", http::kReads, Kind::kReads,
                     [site](const http::Request&, const Visitor& visitor, const http::Reply& reply) {
                       Show(*site, visitor, reply);
                     }});

@@ -52,7 +52,8 @@ class UnaryExchange : public std::enable_shared_from_this<UnaryExchange> {
     const std::string body = std::move(request_.body);  // Not kept while the call waits.
     const MessagePtr message = NewMessage(method_->input_type());
     std::optional<Milliseconds> timeout;
-    std::optional<Refusal> refusal = TimeoutOf(request_, &timeout);
+    std::optional<Refusal> refusal = CheckVersion(request_);
+    if (!refusal) refusal = TimeoutOf(request_, &timeout);
     if (!refusal && !site_->IsUnknown(visitor_)) {
       refusal = Read(body, message.get());
       if (!refusal) refusal = CheckWrites(*message);

@@ -136,6 +136,21 @@ class Calls(unittest.TestCase):
             self.assertEqual((400, "invalid_argument", "INVALID_FIELD"),
                              refused(post + b"Acquire HTTP/1.1", b"Host: localhost", typed, framing))
 
+    def test_head_is_get_without_the_body(self):
+        for path, type_ in (("/", "text/html; charset=utf-8"), ("/openapi.json", "application/json"),
+                            ("/session", "application/json"), ("/v1/watch?prefix=", "text/event-stream"),
+                            ("/page/feed?view=list", "text/event-stream")):
+            status, headers, text = self.daemon.ask("HEAD", path)
+            self.assertEqual((200, type_, ""), (status, headers["Content-Type"], text), path)
+        self.assertEqual(405, self.daemon.ask("HEAD", SERVICE + "Acquire")[0])
+
+    def test_the_version_of_connect(self):
+        verify = {"semaphore": "web/v", "slot": 1, "token": 1}
+        self.daemon.done("Verify", verify, {"Connect-Protocol-Version": "1"})
+        status, error = self.daemon.call("Verify", verify, {"Connect-Protocol-Version": "2"})
+        self.assertEqual((400, "INVALID_FIELD"), (status, error_info(error)["reason"]))
+        self.assertIn("Connect-Protocol-Version", error["message"])
+
     def test_a_client_that_waits_before_its_body(self):
         body = b'{"semaphore":"web/w","slot":1,"token":1}'
 
@@ -230,8 +245,20 @@ class Calls(unittest.TestCase):
         self.assertEqual("nosniff", headers["X-Content-Type-Options"])
         self.assertEqual("no-referrer", headers["Referrer-Policy"])
         self.assertIn("<html", text)
-        again = self.daemon.ask("GET", "/", headers={"If-None-Match": headers["ETag"]})
-        self.assertEqual((304, ""), (again[0], again[2]))
+        tag = headers["ETag"]
+        for known in (tag, f'W/"x", W/{tag}'):  # (A proxy that compresses makes a weak one of it.)
+            again = self.daemon.ask("GET", "/", headers={"If-None-Match": known})
+            self.assertEqual((304, ""), (again[0], again[2]))
+        # The compressed form has other bytes, and so another tag.
+        def packed(**more):
+            with self.daemon.connect() as connection:
+                connection.request("GET", "/", headers={"Accept-Encoding": "gzip", **more})
+                answer = connection.getresponse()
+                return answer.status, answer.headers, answer.read()
+        status, headers, _ = packed(**{"If-None-Match": tag})
+        self.assertEqual((200, "gzip"), (status, headers["Content-Encoding"]))
+        self.assertNotEqual(tag, headers["ETag"])
+        self.assertEqual(304, packed(**{"If-None-Match": headers["ETag"]})[0])
         status, _, text = self.daemon.ask("GET", "/openapi.json")
         with open(os.path.join(os.path.dirname(__file__), "..", "..", "proto", "openapi.json"),
                   encoding="utf-8") as file:

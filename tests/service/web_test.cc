@@ -213,6 +213,16 @@ TEST_CASE("web: JSON of messages") {
   CHECK_THAT(ToJson(semaphore::v1::VerifyResponse()), ContainsSubstring("\"held\":false"));
 }
 
+TEST_CASE("web: the version of Connect's protocol") {
+  CHECK_FALSE(CheckVersion(WithHeaders({})).has_value());
+  CHECK_FALSE(CheckVersion(WithHeaders({{"connect-protocol-version", "1"}})).has_value());
+  for (const char* wrong : {"", "2", "1.0", "01"})
+    CHECK(CheckVersion(WithHeaders({{"connect-protocol-version", wrong}})).has_value());
+  CHECK(CheckVersion(
+            WithHeaders({{"connect-protocol-version", "1"}, {"connect-protocol-version", "1"}}))
+            .has_value());
+}
+
 TEST_CASE("web: a time limit") {
   std::optional<Milliseconds> timeout;
   CHECK_FALSE(TimeoutOf(WithHeaders({}), &timeout).has_value());

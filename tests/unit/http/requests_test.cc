@@ -418,6 +418,16 @@ TEST_CASE("http: events are sent as they come, until the end", "[http]") {
   CHECK(old.ReadAll().ends_with("\r\n\r\nevent: one\ndata: 1\n\n"));
 }
 
+TEST_CASE("http: HEAD of a stream has its head alone", "[http]") {
+  RequestsFixture fixture;
+  const std::string answer = fixture.Ask("HEAD /events HTTP/1.1\r\nHost: h\r\n\r\n");
+  CHECK_THAT(answer, ContainsSubstring(" 200 OK") && ContainsSubstring("text/event-stream\r\n"));
+  CHECK(answer.find("Content-Length") == answer.npos);
+  CHECK(answer.ends_with("Connection: close\r\n\r\n"));
+  fixture.WaitFor([&] { return fixture.gone() == 1; });
+  CHECK_FALSE(fixture.stream()->Send("one", "1"));
+}
+
 TEST_CASE("http: a stream whose client goes, or does not read, or that is silent", "[http]") {
   ServerOptions options;
   options.stream_bytes_max = 10'000;
