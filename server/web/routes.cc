@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/web/checks.h"
 #include "server/web/connect.h"
@@ -139,11 +140,18 @@ bool Site::IsSignedOut(const Visitor& visitor) {
 
 bool Site::IsUnknown(const Visitor& visitor) const {
   const std::shared_ptr<const AccessPolicy> access = policy();
-  if (access == nullptr) return false;
-  if (visitor.authorization.empty()) return access->anonymous() == nullptr;
+  return access != nullptr && IdentityOf(visitor, access.get()) == nullptr;
+}
+
+const Identity* IdentityOf(const Visitor& visitor, const AccessPolicy* policy) {
+  if (policy == nullptr) return nullptr;
+  if (visitor.authorization.empty()) return policy->anonymous();
+  constexpr std::string_view kScheme = "bearer ";
   const std::string& shown = visitor.authorization.front();
-  constexpr size_t kScheme = 7;  // "Bearer "
-  return shown.size() <= kScheme || access->ByToken(shown.substr(kScheme)) == nullptr;
+  if (visitor.authorization.size() != 1 ||
+      !absl::StartsWithIgnoreCase(shown, {kScheme.data(), kScheme.size()}))
+    return nullptr;
+  return policy->ByToken(shown.substr(kScheme.size()));
 }
 
 http::Resources MakeResources(Site* site, Routes routes) {

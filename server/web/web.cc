@@ -38,6 +38,7 @@ Web::Web(WebOptions options, const Clock* clock, std::string inside_key)
   site_.gateway = &gateway_;
   site_.clock = clock;
   site_.policy = std::move(options.policy);
+  site_.audit = options.audit;
   site_.hosts = HostsOf(options.hosts);
   // Cookies know no ports.
   site_.cookie_name =
