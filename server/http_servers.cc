@@ -39,7 +39,7 @@ absl::Status HttpServers::StartWeb(const Config& config, const Clock& clock, Sec
                                    const std::string& inside_key) {
   const HttpAddress http = HttpAddressOf(config);
   if (http.listen.empty()) return absl::OkStatus();
-  auto web = web::Web::Start(WebOptionsOf(config, *security), &clock, inside_key);
+  auto web = web::Web::Start(WebOptionsOf(config, security), &clock, inside_key);
   if (!web.ok() && http.may_fail) {
     const auto why = web.status().message();
     spdlog::warn("there is no HTTP: {}", std::string(why.data(), why.size()));

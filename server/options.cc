@@ -106,7 +106,7 @@ SecurityOptions SecurityOptionsOf(const Config& config) {
   return options;
 }
 
-web::WebOptions WebOptionsOf(const Config& config, const Security& security) {
+web::WebOptions WebOptionsOf(const Config& config, Security* security) {
   web::WebOptions options;
   options.listen = HttpAddressOf(config).listen;
   options.hosts = config.http_hosts;
@@ -114,7 +114,8 @@ web::WebOptions WebOptionsOf(const Config& config, const Security& security) {
   options.needs_token = NeedsCertificates(config);
   options.body_bytes_max = config.message_bytes_max;
   options.unread_max = Milliseconds(config.keepalive_interval_ms + config.keepalive_timeout_ms);
-  options.policy = [&security] { return security.policy(); };
+  options.policy = [security] { return security->policy(); };
+  options.audit = security->audit();
   return options;
 }
 

@@ -24,7 +24,7 @@ Milliseconds LaneVouchOf(const Config& config, const Engine& engine);
 SessionsOptions SessionsOptionsOf(const Config& config, const Engine& engine);
 SecurityOptions SecurityOptionsOf(const Config& config);
 // The security outlives what takes them.
-web::WebOptions WebOptionsOf(const Config& config, const Security& security);
+web::WebOptions WebOptionsOf(const Config& config, Security* security);
 MembershipOptions MembershipOptionsOf(const Config& config, const Engine& engine);
 
 }  // namespace semaphored

@@ -6,6 +6,9 @@
 
 #include <charconv>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
+
 namespace semaphored {
 namespace {
 
@@ -81,7 +84,34 @@ bool IsHttpAddress(const std::string& listen) {
   return address.ok() && (address->host == "localhost" || IsNumericHost(address->host));
 }
 
+// What a `Host` can be without its port.
+bool IsHostName(const std::string& host) {
+  if (host.starts_with('[') && host.ends_with(']'))
+    return IsNumericHost(host.substr(1, host.size() - 2));
+  return host.find_first_not_of(
+             "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._") == host.npos;
+}
+
+// The name in what may be a URL, or have a port; if there is none: an example.
+std::string HostNameIn(std::string_view text) {
+  const size_t scheme = text.find("://");
+  if (scheme != text.npos) text.remove_prefix(scheme + 3);
+  std::string host(text.substr(0, text.find_first_of(":/")));
+  return !host.empty() && IsHostName(host) ? host : "sem.example.org";
+}
+
+void AddMistakesOfHosts(const std::string& hosts, std::vector<std::string>* mistakes) {
+  for (const absl::string_view each : absl::StrSplit(hosts, ',')) {
+    const std::string host(absl::StripAsciiWhitespace(each));
+    if (IsHostName(host)) continue;
+    mistakes->push_back(
+        fmt::format("http_hosts: \"{}\" must be a name without scheme, port and path, such as {}",
+                    host, HostNameIn(host)));
+  }
+}
+
 void AddMistakesOfHttp(const Config& config, std::vector<std::string>* mistakes) {
+  AddMistakesOfHosts(config.http_hosts, mistakes);
   const std::string& listen = config.http_listen;
   if (listen == "auto" || listen == "off" || listen.empty()) return;
   if (!IsHttpAddress(listen)) {

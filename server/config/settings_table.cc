@@ -72,8 +72,8 @@ std::vector<Setting> Where() {
        "file. on: all that the API serves.",
        kReloadable},
       {kWhere, "http_hosts", Kind::kText, FIELD(http_hosts), 0, 4096, nullptr,
-       "Names by which clients of HTTP reach the daemon, with commas between them; addresses in "
-       "numbers and localhost "
+       "Names by which clients of HTTP reach the daemon, without ports, with commas between them; "
+       "addresses in numbers and localhost "
        "are always right. A request with another Host is refused, as a web site may have caused "
        "it."},
       {kWhere, "node_id", Kind::kText, FIELD(node_id), 0, 128, nullptr,

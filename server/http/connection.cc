@@ -28,12 +28,20 @@ constexpr Milliseconds kLinger{1'000};
 constexpr int kStreamSendBytes = 16 << 10;
 constexpr char kLastChunk[] = "0\r\n\r\n";
 constexpr std::string_view kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
+// A client that has ended its sending is mostly answered before.
+constexpr Milliseconds kProbeAfter{200};
 // A line of an event stream that means nothing.
 constexpr char kComment[] = ":\n\n";
 
 std::string Chunk(std::string_view bytes) {
   return absl::StrCat(absl::Hex(bytes.size()), "\r\n",
                       absl::string_view(bytes.data(), bytes.size()), "\r\n");
+}
+
+// (An error, too.)
+bool Polls(int descriptor, int events) {
+  pollfd file{descriptor, static_cast<short>(events), 0};
+  return poll(&file, 1, /*timeout=*/0) == 1;
 }
 
 }  // namespace
@@ -69,9 +77,23 @@ void Connection::ReadMore() {
   socket_.async_read_some(net::buffer(room.data(), room.size()),
                           [self = shared_from_this()](const error_code& error, size_t bytes) {
                             if (!self->socket_.is_open()) return;
+                            if (self->gave_up_) return self->OnGivenUp();
                             if (error) return self->End();
                             self->OnBytes(bytes);
                           });
+}
+
+// (A "100 Continue" that is being written ends, too, and the connection with it.)
+void Connection::GiveUpReading() {
+  gave_up_ = true;
+  error_code ignored;
+  socket_.cancel(ignored);
+}
+
+void Connection::OnGivenUp() {
+  body_.reset();
+  Enter(State::kAsking, patience_->answer);
+  events_->on_request(this, Status::kRequestTimeout);
 }
 
 void Connection::OnBytes(size_t bytes) {
@@ -86,7 +108,10 @@ void Connection::TakeHead() {
   std::optional<HeadReader::Result> head = heads_.Next();
   if (!head) return ReadMore();
   Enter(State::kAsking, patience_->answer);
-  if (Head* const good = std::get_if<Head>(&*head)) good->request.peer = peer_;
+  if (Head* const good = std::get_if<Head>(&*head)) {
+    good->request.peer = peer_;
+    is_1_1_ = good->request.is_1_1;
+  }
   events_->on_head(this, *std::move(head));
 }
 
@@ -148,6 +173,7 @@ void Connection::SetBodyBytes(size_t bytes) {
 
 void Connection::Ask() {
   ++asked_;
+  probe_at_.reset();
   WatchEnd();
 }
 
@@ -161,6 +187,7 @@ void Connection::WatchEnd() {
   socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const error_code& error) {
     if (!self->socket_.is_open()) return;
     self->watching_ = false;
+    if (self->gave_up_) return;
     if (error) return self->End();
     self->OnReadable();
   });
@@ -177,17 +204,28 @@ void Connection::OnReadable() {
   events_->on_eof(this);
 }
 
-bool Connection::EndedBehindBytes() {
-  if (state_ != State::kAsking || watching_ || eof_) return false;
-  pollfd file{socket_.native_handle(), POLLRDHUP, 0};  // (An error, too.)
-  return poll(&file, 1, /*timeout=*/0) == 1;
+bool Connection::HasGone(SteadyTime now) {
+  if (state_ != State::kAsking || watching_) return false;
+  const int descriptor = socket_.native_handle();
+  // Bytes of a next request have ended the watch, and the client's end may have come behind them.
+  if (!eof_ && !Polls(descriptor, POLLRDHUP)) return false;
+  if (Polls(descriptor, 0)) return true;  // It has reset the connection.
+  if (!probe_at_) probe_at_ = now + kProbeAfter;
+  if (now < *probe_at_ || !is_1_1_) return false;
+  probe_at_ = now + patience_->silence;
+  const ssize_t sent = send(descriptor, kGoOn.data(), kGoOn.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent < 0) return errno != EAGAIN;
+  events_->on_sent(static_cast<size_t>(sent));
+  return sent != static_cast<ssize_t>(kGoOn.size());
 }
 
 // ---- writing ----
 
 void Connection::Answer(Response response, bool keep_alive, bool with_body) {
   SetBodyBytes(0);
-  head_ = HeadText(response, keep_alive);
+  // (What HEAD asks for may have no length.)
+  const bool sized = with_body || response.body != nullptr;
+  head_ = HeadText(response, keep_alive, sized ? Framing::kLength : Framing::kClose);
   tail_ = with_body ? std::move(response.body) : nullptr;
   keep_alive_ = keep_alive;
   written_ = 0;

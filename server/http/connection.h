@@ -61,6 +61,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Begin() { TakeHead(); }
   // REQUIRES: within on_head, of a head with a body of at most `bytes_max`.
   void ReadBody(Head head, size_t bytes_max);
+  // The request is too slow: reads no more, and calls on_request with kRequestTimeout. REQUIRES: kReading or kBody.
+  void GiveUpReading();
   // The request is with its handler, from now on. `is_patient`: there is no time limit for the answer.
   void Ask();
   void BePatient();
@@ -82,6 +84,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const boost::asio::ip::address& address() const { return address_; }
   const std::string& peer() const { return peer_; }
   State state() const { return state_; }
+  // Some of a request has come, and not all.
+  bool has_begun() const { return heads_.begun() || body_.has_value(); }
   // How many requests have been with a handler.
   uint64_t asked() const { return asked_; }
   // The last time that it got any further.
@@ -95,8 +99,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Of the last request that had a body: as its client wants it.
   bool body_keep_alive() const { return body_keep_alive_; }
   bool ended_by_client() const { return eof_; }
-  // With a handler: bytes of a next request have ended the watch for the client's end, and that has come behind them.
-  bool EndedBehindBytes();
+  // With a handler: the client has gone. One that has only said that it sends no more may wait for its answer: now and then
+  // a "100 Continue" is written to it, which one that has gone refuses. HTTP/1.0 has none: there the system's probes notice it.
+  bool HasGone(SteadyTime now);
   const StreamPtr& stream() const { return stream_; }
   // A stream whose events have all been written, since when.
   bool is_silent(SteadyTime now) const {
@@ -112,6 +117,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void Enter(State state, SteadyTime::duration patience);
   void ReadMore();
   void OnBytes(size_t bytes);
+  void OnGivenUp();
   void TakeHead();
   // The client may keep the body back until it is asked for: "Expect: 100-continue".
   bool AsksToGoOn() const;
@@ -142,6 +148,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<Body> body_;
   size_t body_bytes_ = 0;
   bool body_keep_alive_ = false;
+  bool gave_up_ = false;  // What is being read ends.
+  bool is_1_1_ = true;    // The request is.
+  // When a client that has ended is sent the next "100 Continue"; nullopt: it is not known to have ended.
+  std::optional<SteadyTime> probe_at_;
   uint64_t asked_ = 0;
   bool watching_ = false;  // For the client's end, while the owner has its request.
   bool eof_ = false;

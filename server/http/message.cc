@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <ctime>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace semaphored::http {
 namespace {
@@ -81,6 +83,19 @@ Response Refusal(Status status) {
   response.content_type = "text/plain; charset=utf-8";
   response.body = std::make_shared<std::string>(absl::StrCat(TextOf(status).text, "\n"));
   return response;
+}
+
+std::string DateText(int64_t unix_s) {
+  // (Not by strftime, whose names are those of the process's language.)
+  constexpr std::array<const char*, 7> kDays = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  constexpr std::array<const char*, 12> kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                                   "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  const time_t seconds = unix_s;
+  tm utc{};
+  gmtime_r(&seconds, &utc);
+  return absl::StrFormat("%s, %02d %s %04d %02d:%02d:%02d GMT", kDays.at(utc.tm_wday), utc.tm_mday,
+                         kMonths.at(utc.tm_mon), 1900 + utc.tm_year, utc.tm_hour, utc.tm_min,
+                         utc.tm_sec);
 }
 
 std::string HeadText(const Response& response, bool keep_alive, Framing framing) {

@@ -91,6 +91,9 @@ struct Response {
 // In words, without a compressed body: what went wrong.
 Response Refusal(Status status);
 
+// As the header `Date` has it: "Sun, 06 Nov 1994 08:49:37 GMT".
+std::string DateText(int64_t unix_s);
+
 // How the body of an answer ends.
 enum class Framing : uint8_t { kLength, kChunked, kClose };
 // The status line and the headers, with the empty line behind them.

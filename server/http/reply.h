@@ -81,10 +81,11 @@ class Reply {
       : sink_(std::move(sink)), stream_bytes_max_(stream_bytes_max) {}
 
   void operator()(Response response) const { sink_->Answer(std::move(response)); }
-  // The answer has `head`, and then what is sent on the stream. Not of HEAD.
+  // The answer has `head`, and then what is sent on the stream. Of HEAD it has no more: the client has gone, then.
   StreamPtr Begin(Response head, Stream::Events events) const;
   // Called on the server's thread, once, if the client goes before it is answered; also if it has gone
-  // already. Then the connection has no time limit for the answer.
+  // already. One that has only ended its sending is still there: after a close it is noticed within a second. Then the
+  // connection has no time limit for the answer.
   void OnGone(std::function<void()> on_gone) const { sink_->SetOnGone(std::move(on_gone)); }
   // The handler keeps the request's body no more: it counts no longer in ServerOptions::bodies_bytes_max. Without this it
   // counts until the answer.

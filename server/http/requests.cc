@@ -57,7 +57,7 @@ void Server::Impl::OnHead(Connection* connection, HeadReader::Result result) {
   const auto resource = resources_.find(head.request.path);
   if (resource == resources_.end()) return AnswerLast(connection, Status::kNotFound, with_body);
   if (!resource->second.methods.Has(head.request.method)) {
-    Response response = Refusal(Status::kMethodNotAllowed);
+    Response response = RefusalOf(Status::kMethodNotAllowed);
     response.headers.emplace_back("Allow", resource->second.methods.Text());
     return Answer(connection, std::move(response), false, with_body);
   }
@@ -102,16 +102,22 @@ void Server::Impl::OnReply(const Asked& asked, Response response) {
   Connection* const connection = Find(asked);
   if (connection == nullptr || connection->state() != State::kAsking) return;
   on_gone_.erase(asked.connection);
-  Answer(connection, std::move(response), asked.keep_alive && !connection->ended_by_client(),
-         asked.with_body);
+  const bool has_next = !connection->ended_by_client() || connection->has_begun();
+  Answer(connection, std::move(response), asked.keep_alive && has_next, asked.with_body);
 }
 
 void Server::Impl::OnBegin(const Asked& asked, Response head, const StreamPtr& stream) {
   Connection* const connection = Find(asked);
-  if (connection == nullptr || connection->state() != State::kAsking ||
-      connection->ended_by_client())
-    return stream->Gone();
+  if (connection == nullptr || connection->state() != State::kAsking) return stream->Gone();
   on_gone_.erase(asked.connection);
+  if (connection->ended_by_client()) {
+    Close(*connection);
+    return stream->Gone();
+  }
+  if (!asked.with_body) {
+    Answer(connection, std::move(head), false, false);
+    return stream->Gone();
+  }
   ++answers_[static_cast<size_t>(head.status)];
   AddHeaders(&head);
   connection->Stream(head, asked.is_1_1, stream);
@@ -133,16 +139,18 @@ void Server::Impl::SetOnGone(const Asked& asked, std::function<void()> on_gone) 
   if (connection == nullptr) return on_gone();
   connection->BePatient();
   on_gone_[asked.connection] = std::move(on_gone);
-  if (connection->ended_by_client()) Close(*connection);
 }
 
-// A client that has only said that it sends no more may still wait for an answer that comes at once.
+// A client that has only said that it sends no more may still wait for its answer: Sweep() sees when it has gone. The
+// end of a stream's client is its end.
 void Server::Impl::OnEof(const Connection& connection) {
-  if (connection.state() == State::kStreaming || on_gone_.contains(connection.number()))
-    Close(connection);
+  if (connection.state() == State::kStreaming) Close(connection);
 }
 
-void Server::Impl::AddHeaders(Response* response) const {
+void Server::Impl::AddHeaders(Response* response) {
+  const int64_t now_unix_s = options_.clock->NowUnixMs() / 1'000;
+  if (std::exchange(date_unix_s_, now_unix_s) != now_unix_s) date_ = DateText(now_unix_s);
+  response->headers.emplace_back("Date", date_);
   response->headers.insert(response->headers.end(), options_.headers.begin(),
                            options_.headers.end());
 }

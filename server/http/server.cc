@@ -229,7 +229,7 @@ void Server::Impl::Take(tcp::socket socket) {
 // All that stand are busy. The client gets to know why, if what it has sent lets it.
 void Server::Impl::Refuse(tcp::socket* socket) {
   CountClosed(Closed::kCrowded);
-  Response response = Refusal(Status::kUnavailable);
+  Response response = RefusalOf(Status::kUnavailable);
   AddHeaders(&response);
   ++answers_[static_cast<size_t>(response.status)];
   const std::string text = HeadText(response, /*keep_alive=*/false) + *response.body;
@@ -263,14 +263,14 @@ bool Server::Impl::MakeRoom(const std::function<bool(const Connection&)>& may) {
 void Server::Impl::Sweep() {
   const SteadyTime now = Now();
   std::vector<ConnectionPtr> overdue;
-  std::vector<ConnectionPtr> ended;
+  std::vector<ConnectionPtr> gone;
   for (const auto& [number, each] : connections_) {
     if (each->deadline() <= now) overdue.push_back(each);
     if (each->is_silent(now)) each->WriteComment();
-    if (each->EndedBehindBytes()) ended.push_back(each);
+    if (each->HasGone(now)) gone.push_back(each);
   }
   for (const ConnectionPtr& each : overdue) OnOverdue(each.get());
-  for (const ConnectionPtr& each : ended) OnEof(*each);
+  for (const ConnectionPtr& each : gone) Close(*each);
   sweeping_ = !connections_.empty();
   if (!sweeping_) return;
   sweep_timer_.expires_after(kSweepInterval);
@@ -286,6 +286,10 @@ void Server::Impl::OnOverdue(Connection* connection) {
       break;
     case State::kReading:
     case State::kBody:
+      CountClosed(Closed::kSlow);
+      // One that has not said anything, as a browser's in reserve, expects no answer.
+      if (connection->has_begun()) return connection->GiveUpReading();
+      break;
     case State::kWriting:
     case State::kStreaming:
       CountClosed(Closed::kSlow);

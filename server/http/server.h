@@ -72,6 +72,9 @@ struct ServerOptions {
   bool keeps_busy = false;
   // Of each request before its body is read. An answer: the request is refused with it.
   std::function<std::optional<Response>(const Request&)> check = nullptr;
+  // What the server refuses by itself, before a handler or `check` has seen the request: the answer, with this status.
+  // nullptr: Refusal(status), in words. On the server's thread.
+  std::function<Response(Status)> refusal = nullptr;
   // Of every answer.
   std::vector<std::pair<std::string, std::string>> headers = {};
 };

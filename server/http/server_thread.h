@@ -83,9 +83,12 @@ class Server::Impl {
   void SetOnGone(const Asked& asked, std::function<void()> on_gone);
   void Answer(Connection* connection, Response response, bool keep_alive, bool with_body);
   void AnswerLast(Connection* connection, Status status, bool with_body = true) {
-    Answer(connection, Refusal(status), false, with_body);
+    Answer(connection, RefusalOf(status), false, with_body);
   }
-  void AddHeaders(Response* response) const;
+  Response RefusalOf(Status status) const {
+    return options_.refusal ? options_.refusal(status) : Refusal(status);
+  }
+  void AddHeaders(Response* response);
   void BeginEnd();
   void MaybeEnded();
   // Closes the connection that is to go first, of those that `may` go; false: there is none.
@@ -118,6 +121,8 @@ class Server::Impl {
   std::shared_ptr<std::promise<void>> all_ended_;  // Not null: it is stopping.
   bool ended_ = false;                             // The promise is kept.
   RareLine warning_;
+  int64_t date_unix_s_ = -1;  // Of date_.
+  std::string date_;          // DateText.
 
   std::atomic<uint64_t> connected_ = 0;
   std::atomic<uint64_t> sent_bytes_ = 0;

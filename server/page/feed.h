@@ -32,6 +32,8 @@ struct Rights {
 
   bool Sees(std::string_view semaphore) const;
   bool Administers(std::string_view semaphore) const;
+  // All names: this viewer sees what is of no semaphore, too.
+  bool AdministersAll() const;
 };
 // Called on the feed's thread before each answer; must not block for long. nullopt: the daemon does not know the
 // viewer any more, whose feed then ends.

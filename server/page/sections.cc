@@ -193,7 +193,10 @@ std::string SessionsJson(const std::vector<const SessionLine*>& lines, uint64_t 
   return Text({{"total", total}, {"rows", std::move(rows)}});
 }
 
-std::string EngineJson(const DaemonFigures& figures) {
+std::string EngineJson(const DaemonFigures& figures, bool with_figures) {
+  if (!with_figures)
+    return Text(
+        {{"adapter", figures.adapter}, {"version", figures.version}, {"vouched", figures.vouched}});
   const EngineFigures& engine = figures.engine;
   uint64_t steps = 0;
   for (const uint64_t each : engine.step_us.counts) steps += each;

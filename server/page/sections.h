@@ -54,6 +54,7 @@ std::string ChartJson(const std::vector<History::Sample>& samples, uint32_t now,
 std::string NodesJson(const std::vector<NodeLine>& nodes, bool with_places);
 // {"total", "rows": [[id's first digits, client_id, holder, owner, open, ttl_ms, claims, free_hands], …]}
 std::string SessionsJson(const std::vector<const SessionLine*>& lines, uint64_t total);
-std::string EngineJson(const DaemonFigures& figures);
+// `with_figures`: for those who administer all names; for others no more than DescribeDaemon shows.
+std::string EngineJson(const DaemonFigures& figures, bool with_figures);
 
 }  // namespace semaphored::page

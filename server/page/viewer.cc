@@ -46,6 +46,10 @@ bool Rights::Administers(std::string_view semaphore) const {
   return identity == nullptr ? policy == nullptr : identity->May(Verb::kAdminister, semaphore);
 }
 
+bool Rights::AdministersAll() const {
+  return identity == nullptr ? policy == nullptr : identity->MayUnder(Verb::kAdminister, "");
+}
+
 const std::vector<uint32_t>& Orders::By(View::Sort sort, bool ascending) {
   auto [found, first] = orders_.try_emplace({sort, ascending});
   std::vector<uint32_t>& order = found->second;
@@ -88,7 +92,8 @@ bool Viewer::Show(const Moment& moment, uint64_t* sent_bytes) {
       SendSessions(moment);
       break;
     case View::Kind::kEngine:
-      if (moment.figures != nullptr) Send("engine", EngineJson(*moment.figures));
+      if (moment.figures != nullptr)
+        Send("engine", EngineJson(*moment.figures, rights_.AdministersAll()));
       break;
   }
   SendStatus(moment);
@@ -228,11 +233,10 @@ void Viewer::SendChart(const Moment& moment) {
   chart_tick_ = moment.tick;
 }
 
-// A viewer that administers everything sees all sessions, and where the nodes are; any other the sessions of its own
+// A viewer that administers all names sees all sessions, and where the nodes are; any other the sessions of its own
 // identity.
 void Viewer::SendSessions(const Moment& moment) {
-  const bool all = rights_.policy == nullptr || (rights_.identity != nullptr &&
-                                                 rights_.identity->MayUnder(Verb::kAdminister, ""));
+  const bool all = rights_.AdministersAll();
   if (moment.nodes != nullptr) SendChanged("nodes", all ? *moment.nodes : *moment.node_names);
   if (moment.look == nullptr || !moment.look->sessions) return;
   const SessionList& list = *moment.look->sessions;

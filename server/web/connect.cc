@@ -3,6 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <google/protobuf/util/type_resolver_util.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <utility>
@@ -45,6 +46,33 @@ constexpr std::array<Code, 17> kCodes = {{
     {"unavailable", Status::kUnavailable},
     {"data_loss", Status::kInternal},
     {"unauthenticated", Status::kUnauthorized},
+}};
+
+// What is refused before it is known what is asked for.
+struct Early {
+  Status status;
+  absl::StatusCode code;
+  Reason reason;
+  bool passes;  // The same again may be served.
+  const char* message;
+  const char* advice;
+};
+constexpr std::array<Early, 7> kEarly = {{
+    {Status::kBadRequest, absl::StatusCode::kInvalidArgument, Reason::kInvalidField, false,
+     "this is no request of HTTP/1, or it is not certain where its body ends", ""},
+    // Connect infers this code from a 404, and gRPC has it for a method that there is not.
+    {Status::kNotFound, absl::StatusCode::kUnimplemented, Reason::kNotSupported, false,
+     "there is nothing at this path", "/openapi.json lists the methods of the API"},
+    {Status::kMethodNotAllowed, absl::StatusCode::kUnimplemented, Reason::kNotSupported, false,
+     "this path does not take this method of HTTP", "the header Allow names those that it takes"},
+    {Status::kRequestTimeout, absl::StatusCode::kDeadlineExceeded, Reason::kLimitReached, true,
+     "the request has not come in time", "send its head within 5 s, and its body within 10 s"},
+    {Status::kContentTooLarge, absl::StatusCode::kResourceExhausted, Reason::kLimitReached, false,
+     "the request's body is longer than message_bytes_max", ""},
+    {Status::kHeadTooLarge, absl::StatusCode::kResourceExhausted, Reason::kLimitReached, false,
+     "the request's line and headers are longer than 8 KiB", ""},
+    {Status::kUnavailable, absl::StatusCode::kUnavailable, Reason::kLimitReached, true,
+     "all connections that this daemon serves by HTTP are busy", "repeat the request later"},
 }};
 
 constexpr size_t kTimeoutDigitsMax = 10;
@@ -139,6 +167,20 @@ http::Response ErrorResponse(const Refusal& refusal, std::optional<http::Status>
   return ErrorResponse(status, http_status);
 }
 
+http::Response EarlyRefusal(Status status, size_t body_bytes_max) {
+  const auto* const early = std::ranges::find(kEarly, status, &Early::status);
+  if (early == kEarly.end()) return http::Refusal(status);
+  std::string message = early->message;
+  if (status == Status::kContentTooLarge)
+    absl::StrAppend(&message, " (", body_bytes_max, " bytes), or a GET has one");
+  google::rpc::Status error;
+  ToProto({early->code, early->reason, std::move(message), "", early->advice}, /*adapter=*/"",
+          &error);
+  // Behind the ErrorInfo: when to send the same again.
+  if (!early->passes) error.mutable_details()->DeleteSubrange(1, error.details_size() - 1);
+  return ErrorResponse(error, status);
+}
+
 http::Response JsonResponse(std::string json, bool takes_gzip) {
   http::Response response;
   response.content_type = "application/json";
@@ -173,6 +215,13 @@ std::optional<Refusal> FromJson(std::string_view json, google::protobuf::Message
   if (const std::string field = FieldOf(&text); !field.empty()) return InvalidField(field, text);
   return Refusal{absl::StatusCode::kInvalidArgument, Reason::kInvalidField,
                  "the request's body is not the JSON of this method: " + text, "", ""};
+}
+
+std::optional<Refusal> CheckVersion(const http::Request& request) {
+  if (request.Count("connect-protocol-version") == 0 ||
+      request.Header("connect-protocol-version") == "1")
+    return std::nullopt;
+  return InvalidField("Connect-Protocol-Version", "must be 1");
 }
 
 std::optional<Refusal> TimeoutOf(const http::Request& request,

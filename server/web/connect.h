@@ -31,6 +31,10 @@ http::Response ErrorResponse(const google::rpc::Status& status,
 http::Response ErrorResponse(const Refusal& refusal,
                              std::optional<http::Status> http_status = std::nullopt);
 
+// What the server of HTTP refuses by itself (http::ServerOptions::refusal), with the status that it has chosen. The codes are
+// those of gRPC's refusals for the same cause. `body_bytes_max`: of one body.
+http::Response EarlyRefusal(http::Status status, size_t body_bytes_max);
+
 // Compressed, if that is worth it and the client takes it.
 http::Response JsonResponse(std::string json, bool takes_gzip);
 
@@ -41,6 +45,8 @@ std::string ToJson(const google::protobuf::Message& message);
 // So is what is not JSON, and a field that stands twice.
 std::optional<Refusal> FromJson(std::string_view json, google::protobuf::Message* message);
 
+// Connect-Protocol-Version. Refused: it is there, and not 1.
+std::optional<Refusal> CheckVersion(const http::Request& request);
 // Connect-Timeout-Ms: nullopt if it is not there. Refused: it is no number of at most ten digits.
 std::optional<Refusal> TimeoutOf(const http::Request& request,
                                  std::optional<Milliseconds>* timeout);

@@ -20,15 +20,6 @@ namespace {
 
 // ---- Who looks ----
 
-// As the API finds out of a call; a certificate is no matter of HTTP's.
-const Identity* IdentityOf(const Visitor& visitor, const AccessPolicy& policy) {
-  if (visitor.authorization.empty()) return policy.anonymous();
-  constexpr std::string_view kScheme = "Bearer ";
-  const std::string& shown = visitor.authorization.front();
-  if (visitor.authorization.size() != 1 || !shown.starts_with(kScheme)) return nullptr;
-  return policy.ByToken(shown.substr(kScheme.size()));
-}
-
 page::RightsNow RightsOf(Site* site, Visitor visitor) {
   return [site, visitor = std::move(visitor)]() -> std::optional<page::Rights> {
     page::Rights rights;
@@ -37,7 +28,7 @@ page::RightsNow RightsOf(Site* site, Visitor visitor) {
     if (rights.policy == nullptr) return rights;
     // A feed ends with the sign-in by which it was opened.
     if (site->IsSignedOut(visitor)) return std::nullopt;
-    rights.identity = IdentityOf(visitor, *rights.policy);
+    rights.identity = IdentityOf(visitor, rights.policy.get());
     if (rights.identity == nullptr) return std::nullopt;
     return rights;
   };
@@ -120,7 +111,7 @@ std::vector<page::NodeLine> NodesOf(const Membership& membership, const page::No
 std::vector<Route> PageFeedRoutes(Site* site, FeedSlot* slot) {
   std::vector<Route> routes;
   routes.push_back(
-      {"/page/feed", http::Method::kGet, Route::Kind::kReads,
+      {"/page/feed", http::kReads, Route::Kind::kReads,
        [site, slot](const http::Request& request, Visitor visitor, const http::Reply& reply) {
          Follow(site, *slot, request, std::move(visitor), reply);
        }});

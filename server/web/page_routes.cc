@@ -33,28 +33,29 @@ std::string Hashes(std::string_view html, std::string_view element) {
 // One file, as it is served.
 struct File {
   std::string type;
-  std::string tag;  // Of its text.
+  std::string hash;  // Of its text.
   std::shared_ptr<const std::string> plain;
   std::shared_ptr<const std::string> packed;  // Null: it cannot be.
   std::vector<std::pair<std::string, std::string>> headers;
 };
+
+// Each form has a tag of its own, as their bytes differ.
+std::string TagOf(const File& file, bool packed) {
+  return absl::StrCat("\"", file.hash, packed ? "-gzip" : "", "\"");
+}
 
 std::shared_ptr<const File> MakeFile(std::string_view text, std::string type,
                                      std::string_view policy) {
   auto file = std::make_shared<File>();
   file->type = std::move(type);
   const AccessPolicy::Digest digest = Sha256(text);
-  file->tag = absl::StrCat(
-      "\"",
-      absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest.data()), 16)),
-      "\"");
+  file->hash =
+      absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest.data()), 16));
   file->plain = std::make_shared<std::string>(text);
   if (std::string packed = http::Gzip(text); !packed.empty())
     file->packed = std::make_shared<std::string>(std::move(packed));
   // It may be kept, and is asked for again each time.
-  file->headers = {{"ETag", file->tag},
-                   {"Cache-Control", "no-cache"},
-                   {"Content-Security-Policy", std::string(policy)}};
+  file->headers = {{"Cache-Control", "no-cache"}, {"Content-Security-Policy", std::string(policy)}};
   return file;
 }
 
@@ -64,13 +65,15 @@ Route::Handler Serving(std::shared_ptr<const File> file) {
     http::Response response;
     response.content_type = file->type;
     response.headers = file->headers;
-    if (request.Header("if-none-match").value_or("") == file->tag) {
+    const bool packed = request.takes_gzip && file->packed != nullptr;
+    const std::string tag = TagOf(*file, packed);
+    response.headers.emplace_back("ETag", tag);
+    // It may name several, and proxies make weak ones of them.
+    if (request.Header("if-none-match").value_or("").find(tag) != std::string_view::npos) {
       response.status = http::Status::kNotModified;
-    } else if (request.takes_gzip && file->packed != nullptr) {
-      response.gzip = true;
-      response.body = file->packed;
     } else {
-      response.body = file->plain;
+      response.gzip = packed;
+      response.body = packed ? file->packed : file->plain;
     }
     reply(std::move(response));
   };

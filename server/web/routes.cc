@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/web/checks.h"
 #include "server/web/connect.h"
@@ -139,11 +140,18 @@ bool Site::IsSignedOut(const Visitor& visitor) {
 
 bool Site::IsUnknown(const Visitor& visitor) const {
   const std::shared_ptr<const AccessPolicy> access = policy();
-  if (access == nullptr) return false;
-  if (visitor.authorization.empty()) return access->anonymous() == nullptr;
+  return access != nullptr && IdentityOf(visitor, access.get()) == nullptr;
+}
+
+const Identity* IdentityOf(const Visitor& visitor, const AccessPolicy* policy) {
+  if (policy == nullptr) return nullptr;
+  if (visitor.authorization.empty()) return policy->anonymous();
+  constexpr std::string_view kScheme = "bearer ";
   const std::string& shown = visitor.authorization.front();
-  constexpr size_t kScheme = 7;  // "Bearer "
-  return shown.size() <= kScheme || access->ByToken(shown.substr(kScheme)) == nullptr;
+  if (visitor.authorization.size() != 1 ||
+      !absl::StartsWithIgnoreCase(shown, {kScheme.data(), kScheme.size()}))
+    return nullptr;
+  return policy->ByToken(shown.substr(kScheme.size()));
 }
 
 http::Resources MakeResources(Site* site, Routes routes) {
@@ -171,7 +179,7 @@ std::function<std::optional<http::Response>(const http::Request&)> MakeCheck(Sit
                                                                              const Routes& routes) {
   return [site, routes](const http::Request& request) -> std::optional<http::Response> {
     const Route* const route = Find(routes, request);
-    if (route == nullptr) return http::Refusal(http::Status::kNotFound);
+    if (route == nullptr) return EarlyRefusal(http::Status::kNotFound, site->body_bytes_max);
     std::optional<Refused> refused = CheckRoute(site, *route, request);
     if (!refused) return std::nullopt;
     return ErrorResponse(refused->refusal, refused->status);

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "server/access/access.h"
+#include "server/access/audit_log.h"
+#include "server/access/denied_acts.h"
 #include "server/base/clock.h"
 #include "server/base/reason.h"
 #include "server/http/server.h"
@@ -38,6 +40,8 @@ struct Site {
   size_t body_bytes_max = 4 << 20;
   std::atomic<Writes> writes = Writes::kToken;
   SignIns sign_ins;
+  AuditLog* audit = nullptr;  // Null: acts are not written down.
+  DeniedActs denied_acts;     // Those that `writes` has refused. The gateway's thread's.
 
   // Refused: PERMISSION_DENIED. For handlers of routes that do not write, when their request does.
   std::optional<Refusal> CheckWrites(const Visitor& visitor) const;
@@ -46,6 +50,10 @@ struct Site {
   // The handlers will refuse this caller, whatever it asks: so that need not be read.
   bool IsUnknown(const Visitor& visitor) const;
 };
+
+// As the API finds out of a call; a certificate is no matter of HTTP's. nullptr: no such caller is known, or `policy` is
+// null.
+const Identity* IdentityOf(const Visitor& visitor, const AccessPolicy* policy);
 
 struct Route {
   enum class Kind : uint8_t {

@@ -22,14 +22,6 @@ constexpr size_t kTokenBytesMax = 4'096;
 // Of {"token": "…"}, with each byte as \u00XX. It is read on the server's thread, for callers that are not known yet.
 constexpr size_t kSignInBytesMax = 6 * kTokenBytesMax + 64;
 
-// Whose token it is; nullptr: of no identity of the access file.
-const Identity* IdentityOf(const Visitor& visitor, const AccessPolicy* policy) {
-  if (policy == nullptr || visitor.authorization.size() != 1) return nullptr;
-  const std::string& shown = visitor.authorization.front();
-  constexpr size_t kScheme = 7;  // "Bearer "
-  return shown.size() <= kScheme ? nullptr : policy->ByToken(shown.substr(kScheme));
-}
-
 std::string CookieText(const Site& site, std::string_view value, int64_t max_age_s) {
   return absl::StrCat(site.cookie_name, "=", absl::string_view(value.data(), value.size()),
                       "; Path=/; HttpOnly; SameSite=Strict; Max-Age=", max_age_s);
@@ -37,7 +29,8 @@ std::string CookieText(const Site& site, std::string_view value, int64_t max_age
 
 void Show(const Site& site, const Visitor& visitor, const http::Reply& reply) {
   const std::shared_ptr<const AccessPolicy> policy = site.policy();
-  const Identity* const identity = IdentityOf(visitor, policy.get());
+  const Identity* const identity =
+      visitor.authorization.empty() ? nullptr : IdentityOf(visitor, policy.get());
   json shown = {{"accessControl", policy != nullptr},
                 {"identity", identity == nullptr ? "" : identity->name()},
                 {"writes", !site.CheckWrites(visitor).has_value()}};
@@ -141,7 +134,7 @@ void SignOut(Site* site, const http::Request& request, const http::Reply& reply)
 std::vector<Route> SessionRoutes(Site* site) {
   using Kind = Route::Kind;
   std::vector<Route> routes;
-  routes.push_back({"/session", http::Method::kGet, Kind::kReads,
+  routes.push_back({"/session", http::kReads, Kind::kReads,
                     [site](const http::Request&, const Visitor& visitor, const http::Reply& reply) {
                       Show(*site, visitor, reply);
                     }});

@@ -204,7 +204,7 @@ std::vector<Route> StreamRoutes(Site* site) {
   auto watch = Handler<pb::WatchRequest, pb::WatchResponse>(site, "Watch", 64 << 10);
   std::vector<Route> routes;
   routes.push_back({"/v1/hold", http::Method::kPost, Route::Kind::kWrites, std::move(hold)});
-  routes.push_back({"/v1/watch", http::Methods(http::Method::kPost) | http::Method::kGet,
+  routes.push_back({"/v1/watch", http::Methods(http::Method::kPost) | http::kReads,
                     Route::Kind::kReads, std::move(watch)});
   return routes;
 }

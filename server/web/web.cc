@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "server/web/connect.h"
 #include "server/web/page_routes.h"
 #include "server/web/session_routes.h"
 #include "server/web/stream_routes.h"
@@ -37,6 +38,7 @@ Web::Web(WebOptions options, const Clock* clock, std::string inside_key)
   site_.gateway = &gateway_;
   site_.clock = clock;
   site_.policy = std::move(options.policy);
+  site_.audit = options.audit;
   site_.hosts = HostsOf(options.hosts);
   // Cookies know no ports.
   site_.cookie_name =
@@ -74,6 +76,9 @@ absl::StatusOr<std::unique_ptr<Web>> Web::Start(WebOptions options, const Clock*
   std::unique_ptr<Web> web(new Web(std::move(options), clock, std::move(inside_key)));
   const std::vector<Route> routes = web->AllRoutes();
   serving.check = MakeCheck(&web->site_, routes);
+  serving.refusal = [most = web->site_.body_bytes_max](http::Status status) {
+    return EarlyRefusal(status, most);
+  };
   auto server = http::Server::Start(serving, MakeResources(&web->site_, routes));
   if (!server.ok())
     return absl::UnavailableError(absl::StrCat("http_listen: ", server.status().message()));

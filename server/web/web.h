@@ -25,6 +25,7 @@ struct WebOptions {
   size_t body_bytes_max = 4 << 20;
   Milliseconds unread_max{15'000};  // A client that does not read is cut off after it.
   std::function<std::shared_ptr<const AccessPolicy>()> policy;
+  AuditLog* audit = nullptr;  // Site::audit. It outlives the Web.
 };
 
 // "off", "token" or "on".

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import tempfile
+import time
 import unittest
 
 from daemon import BIN_DIR, pb, wait_until
@@ -104,6 +105,43 @@ class Anonymous(unittest.TestCase):
                     connection.send(body[-1:])
                     # It is not taken for one of the anonymous caller, who may only read.
                     self.assertEqual(403, connection.getresponse().status)
+
+
+class Refused(unittest.TestCase):
+    def test_acts_that_http_writes_refuses_are_in_the_audit_log(self):
+        calls = 20
+        with tempfile.TemporaryDirectory(prefix="semaphored-http-") as folder:
+            audit = os.path.join(folder, "audit.log")
+            with HttpDaemon({"audit_file": audit, "http_writes": "off"}) as daemon:
+                begun = time.monotonic()
+                for _ in range(calls):
+                    self.assertEqual(403, daemon.call("Administer", {"semaphore": "secret", "pause": {}})[0])
+                daemon.done("Administer", {"list": {}})
+                seconds = time.monotonic() - begun
+                self.assertEqual(0, daemon.terminate())
+            with open(audit, encoding="utf-8") as file:
+                lines = [json.loads(line) for line in file]
+        # As those of callers without the right: nothing of the request, and one line in a second.
+        self.assertLessEqual(1, len(lines))
+        self.assertLessEqual(len(lines), 1 + seconds)
+        self.assertRegex(lines[0].pop("peer"), r"^ipv4:127\.0\.0\.1:\d+$")
+        del lines[0]["time"]
+        self.assertEqual({"identity": "", "act": "pause", "semaphore": None, "outcome": "PERMISSION_DENIED",
+                          "reason": "PERMISSION_DENIED", "unwritten": 0}, lines[0])
+        self.assertLessEqual(sum(1 + line["unwritten"] for line in lines), calls)
+
+    def test_acts_of_the_anonymous_identity_too(self):
+        _, digest = new_token()
+        with tempfile.TemporaryDirectory(prefix="semaphored-http-") as folder:
+            access, audit = (os.path.join(folder, name) for name in ("access.toml", "audit.log"))
+            with open(access, "w", encoding="ascii") as file:
+                file.write(f'[identities.ops]\ntokens = ["{digest}"]\nrules = [{{ prefixes = [""], verbs = ["acquire"] }}]\n'
+                           '[identities.anonymous]\nrules = [{ prefixes = [""], verbs = ["administer"] }]\n')
+            with HttpDaemon({"access_file": access, "audit_file": audit, "http_writes": "token"}) as daemon:
+                self.assertEqual(403, daemon.call("Administer", {"semaphore": "s", "pause": {}})[0])
+                self.assertEqual(0, daemon.terminate())
+            with open(audit, encoding="utf-8") as file:
+                self.assertEqual(["anonymous"], [json.loads(line)["identity"] for line in file])
 
 
 class Known(unittest.TestCase):
@@ -269,6 +307,14 @@ class Known(unittest.TestCase):
         shown = node(self.ops)
         self.assertEqual([self.daemon.address, self.daemon.process.pid], shown[3:5])
         self.assertEqual([*shown[:2], "", "", 0, shown[5]], node(self.app))
+
+    def test_whom_the_figures_of_the_daemon_are_shown(self):
+        def engine(token):
+            with Events(self.daemon, "GET", "/page/feed?view=engine", None, self.bearer(token)) as events:
+                return events.until("engine")
+        self.assertIn("limits", engine(self.ops))
+        # To others as much as DescribeDaemon shows.
+        self.assertEqual({"adapter", "version", "vouched"}, set(engine(self.app)))
 
     def test_sign_ins_are_bounded(self):
         cookies = [self.sign_in(self.ops) for _ in range(65)]

@@ -114,6 +114,43 @@ class Calls(unittest.TestCase):
         self.assertEqual(200, ask("POST", SERVICE + "Verify", proto, {
             "Content-Type": "application/proto"})[0])
 
+    def test_what_no_route_sees_is_an_error_too(self):
+        def refused(*request):
+            with socket.create_connection(("127.0.0.1", self.daemon.http_port), BOUND_S) as connection:
+                connection.sendall(b"\r\n".join(request) + b"\r\n\r\n")
+                head, _, body = connection.makefile("rb").read().partition(b"\r\n\r\n")
+            self.assertIn(b"Content-Type: application/json\r\n", head)
+            error = json.loads(body)
+            return int(head.split()[1]), error["code"], error_info(error)["reason"]
+        post = b"POST " + SERVICE.encode()
+        typed = b"Content-Type: application/json"
+        self.assertEqual((404, "unimplemented", "NOT_SUPPORTED"),
+                         refused(post + b"Session HTTP/1.1", b"Host: localhost", b"Content-Length: 0"))
+        self.assertEqual((405, "unimplemented", "NOT_SUPPORTED"),
+                         refused(b"GET " + SERVICE.encode() + b"Acquire HTTP/1.1", b"Host: localhost"))
+        self.assertEqual((413, "resource_exhausted", "LIMIT_REACHED"),
+                         refused(post + b"Acquire HTTP/1.1", b"Host: localhost", typed, b"Content-Length: 999999999"))
+        self.assertEqual((431, "resource_exhausted", "LIMIT_REACHED"),
+                         refused(post + b"Acquire HTTP/1.1", b"X: " + b"x" * 9000))
+        for framing in (b"Content-Length: x", b"Transfer-Encoding: gzip, chunked"):
+            self.assertEqual((400, "invalid_argument", "INVALID_FIELD"),
+                             refused(post + b"Acquire HTTP/1.1", b"Host: localhost", typed, framing))
+
+    def test_head_is_get_without_the_body(self):
+        for path, type_ in (("/", "text/html; charset=utf-8"), ("/openapi.json", "application/json"),
+                            ("/session", "application/json"), ("/v1/watch?prefix=", "text/event-stream"),
+                            ("/page/feed?view=list", "text/event-stream")):
+            status, headers, text = self.daemon.ask("HEAD", path)
+            self.assertEqual((200, type_, ""), (status, headers["Content-Type"], text), path)
+        self.assertEqual(405, self.daemon.ask("HEAD", SERVICE + "Acquire")[0])
+
+    def test_the_version_of_connect(self):
+        verify = {"semaphore": "web/v", "slot": 1, "token": 1}
+        self.daemon.done("Verify", verify, {"Connect-Protocol-Version": "1"})
+        status, error = self.daemon.call("Verify", verify, {"Connect-Protocol-Version": "2"})
+        self.assertEqual((400, "INVALID_FIELD"), (status, error_info(error)["reason"]))
+        self.assertIn("Connect-Protocol-Version", error["message"])
+
     def test_a_client_that_waits_before_its_body(self):
         body = b'{"semaphore":"web/w","slot":1,"token":1}'
 
@@ -162,6 +199,33 @@ class Calls(unittest.TestCase):
             client.wait_for_queue("web/f", 1)
         client.wait_for_queue("web/f", 0)
 
+    def half_closed(self, method, request):
+        """The daemon's end of a connection on which a request was sent, and no more will be."""
+        body = json.dumps(request).encode()
+        connection = socket.create_connection(("127.0.0.1", self.daemon.http_port), BOUND_S)
+        self.addCleanup(connection.close)
+        connection.sendall(f"POST {SERVICE}{method} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                           f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        connection.shutdown(socket.SHUT_WR)
+        return connection
+
+    def test_a_client_that_sends_no_more_is_answered(self):
+        client = self.daemon.client()
+        lease = self.daemon.done("Acquire", {"semaphore": "web/h", "limit": 1})["lease"]
+        with self.half_closed("Verify", {"leaseId": lease["leaseId"]}).makefile("rb") as answer:
+            self.assertIn(b'"held":true', answer.read())
+        waits = self.half_closed("Acquire", {"semaphore": "web/h", "waitForever": True}).makefile("rb")
+        self.assertEqual(b"HTTP/1.1 100 Continue\r\n", waits.readline())  # It waits, and is known to have ended.
+        client.wait_for_queue("web/h", 1)
+        goes = self.half_closed("Acquire", {"semaphore": "web/h", "waitForever": True})
+        client.wait_for_queue("web/h", 2)
+        goes.close()
+        client.wait_for_queue("web/h", 1)
+        self.daemon.done("Release", {"leaseId": lease["leaseId"]})
+        rest = waits.read()
+        self.assertIn(b"HTTP/1.1 200 OK\r\n", rest)
+        self.assertIn(b'"semaphore":"web/h"', rest)
+
     def test_a_wait_ends_with_the_permit(self):
         client = self.daemon.client()
         lease = self.daemon.done("Acquire", {"semaphore": "web/g", "limit": 1})["lease"]
@@ -181,8 +245,20 @@ class Calls(unittest.TestCase):
         self.assertEqual("nosniff", headers["X-Content-Type-Options"])
         self.assertEqual("no-referrer", headers["Referrer-Policy"])
         self.assertIn("<html", text)
-        again = self.daemon.ask("GET", "/", headers={"If-None-Match": headers["ETag"]})
-        self.assertEqual((304, ""), (again[0], again[2]))
+        tag = headers["ETag"]
+        for known in (tag, f'W/"x", W/{tag}'):  # (A proxy that compresses makes a weak one of it.)
+            again = self.daemon.ask("GET", "/", headers={"If-None-Match": known})
+            self.assertEqual((304, ""), (again[0], again[2]))
+        # The compressed form has other bytes, and so another tag.
+        def packed(**more):
+            with self.daemon.connect() as connection:
+                connection.request("GET", "/", headers={"Accept-Encoding": "gzip", **more})
+                answer = connection.getresponse()
+                return answer.status, answer.headers, answer.read()
+        status, headers, _ = packed(**{"If-None-Match": tag})
+        self.assertEqual((200, "gzip"), (status, headers["Content-Encoding"]))
+        self.assertNotEqual(tag, headers["ETag"])
+        self.assertEqual(304, packed(**{"If-None-Match": headers["ETag"]})[0])
         status, _, text = self.daemon.ask("GET", "/openapi.json")
         with open(os.path.join(os.path.dirname(__file__), "..", "..", "proto", "openapi.json"),
                   encoding="utf-8") as file:

@@ -100,7 +100,7 @@ class Attacks(unittest.TestCase):
                 self.connect(head(SERVICE + "Verify", "Transfer-Encoding: chunked") + b"1")]
         begun = time.monotonic()
         for connection in slow:
-            self.answer(connection)
+            self.assertIn("HTTP/1.1 408 ", self.answer(connection))
         self.assertLess(time.monotonic() - begun, 20)
         self.assert_serves()
 

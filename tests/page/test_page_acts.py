@@ -69,6 +69,42 @@ class ActsTest(PageCase):
         self.undo("Not undone: the limit has been set to 9 since.")
         self.assertEqual(self.client.describe("resize/since").limit, 9)
 
+    def test_an_undo_sees_a_change_that_comes_between_its_look_and_its_act(self):
+        self.make("resize/between", 2)
+        self.browser.click("#act-resize")
+        self.browser.type("#limit", "5")
+        self.confirm("The limit of resize/between is 5")
+        # Before the undo's act arrives, another one sets the limit.
+        self.browser.js("""
+            const real = window.fetch;
+            let between = 0;
+            window.fetch = async (url, options) => {
+              const asked = options?.body ? JSON.parse(options.body) : {};
+              if (asked.resize && !between++)
+                await real(url, {...options, body: JSON.stringify({semaphore: asked.semaphore, resize: {limit: 9}})});
+              return real(url, options);
+            };""")
+        self.undo("Not undone: the limit has been set to 9 since.")
+        self.assertEqual(self.client.describe("resize/between").limit, 9)
+
+    def test_an_undo_is_done_beside_grants(self):
+        self.make("resize/grants", 2)
+        self.browser.click("#act-resize")
+        self.browser.type("#limit", "5")
+        self.confirm("The limit of resize/grants is 5")
+        self.browser.js("""
+            const real = window.fetch;
+            let between = 0;
+            window.fetch = async (url, options) => {
+              const asked = options?.body ? JSON.parse(options.body) : {};
+              if (asked.resize && !between++)
+                await real(url.replace("Administer", "Acquire"), {...options, body: JSON.stringify({semaphore: asked.semaphore})});
+              return real(url, options);
+            };""")
+        self.undo("The limit of resize/grants is 2 again.")
+        self.assertEqual(self.client.describe("resize/grants").limit, 2)
+        self.assertEqual(self.client.describe("resize/grants").held, 1)
+
     def test_resize_shows_first_what_it_would_recall(self):
         leases = self.make("resize/recall", 4, ["a", "b", "c", "d"])
         self.browser.click("#act-resize")
@@ -246,6 +282,11 @@ class RightsTest(PageCase):
               body: JSON.stringify({semaphore: "a/one", pause: {}})}).then((answer) => answer.json()).then((body) => body.code)""")
         self.assertEqual(code, "permission_denied")
         self.assertFalse(self.client.describe("a/one").paused)
+        # The daemon's figures are not for the looker, and the page says so.
+        browser.js("location.hash = '#/engine'")
+        browser.wait_text("p.note-line", "to those who may administer all names")
+        self.assertIn("sqlite", browser.text("main"))
+        self.assertFalse(browser.js("return document.querySelector('table[aria-label=Limits]').checkVisibility()"))
         browser.js("location.hash = '#/s/b%2Fsecret'")
         browser.wait_text("p.note-line", "There is no such semaphore now, or you may not see it.")
         self.assertNotIn("holder of b/secret", browser.text("body"))

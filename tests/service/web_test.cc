@@ -1,6 +1,7 @@
 // The words of HTTP: which sites may ask, cookies, signs-in, parameters, and Connect's errors.
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <catch2/catch_test_macros.hpp>
@@ -165,6 +166,31 @@ TEST_CASE("web: errors as Connect has them") {
     CHECK_FALSE(CodeName(static_cast<grpc::StatusCode>(code)).empty());
 }
 
+TEST_CASE("web: what is refused before its route is known is an error, too") {
+  using http::Status;
+  const std::tuple<Status, const char*, const char*, bool> early[] = {
+      {Status::kBadRequest, "invalid_argument", "INVALID_FIELD", false},
+      {Status::kNotFound, "unimplemented", "NOT_SUPPORTED", false},
+      {Status::kMethodNotAllowed, "unimplemented", "NOT_SUPPORTED", false},
+      {Status::kRequestTimeout, "deadline_exceeded", "LIMIT_REACHED", true},
+      {Status::kContentTooLarge, "resource_exhausted", "LIMIT_REACHED", false},
+      {Status::kHeadTooLarge, "resource_exhausted", "LIMIT_REACHED", false},
+      {Status::kUnavailable, "unavailable", "LIMIT_REACHED", true}};
+  for (const auto& [status, code, reason, passes] : early) {
+    CAPTURE(code);
+    const http::Response response = EarlyRefusal(status, 4'096);
+    CHECK(response.status == status);
+    CHECK(response.content_type == "application/json");
+    const auto error = nlohmann::json::parse(*response.body);
+    CHECK(error["code"] == code);
+    CHECK(error["details"][0]["debug"]["reason"] == reason);
+    // The same again helps or does not.
+    CHECK((error["details"].size() == 2) == passes);
+  }
+  CHECK_THAT(*EarlyRefusal(Status::kContentTooLarge, 4'096).body,
+             ContainsSubstring("message_bytes_max (4096 bytes)"));
+}
+
 TEST_CASE("web: JSON of messages") {
   semaphore::v1::AcquireRequest request;
   CHECK_FALSE(FromJson(R"({"semaphore":"a","wait_ms":1,"ttlMs":"2"})", &request).has_value());
@@ -185,6 +211,16 @@ TEST_CASE("web: JSON of messages") {
   }
   CHECK(FromJson(std::string(100'000, '['), &request).has_value());
   CHECK_THAT(ToJson(semaphore::v1::VerifyResponse()), ContainsSubstring("\"held\":false"));
+}
+
+TEST_CASE("web: the version of Connect's protocol") {
+  CHECK_FALSE(CheckVersion(WithHeaders({})).has_value());
+  CHECK_FALSE(CheckVersion(WithHeaders({{"connect-protocol-version", "1"}})).has_value());
+  for (const char* wrong : {"", "2", "1.0", "01"})
+    CHECK(CheckVersion(WithHeaders({{"connect-protocol-version", wrong}})).has_value());
+  CHECK(CheckVersion(
+            WithHeaders({{"connect-protocol-version", "1"}, {"connect-protocol-version", "1"}}))
+            .has_value());
 }
 
 TEST_CASE("web: a time limit") {

@@ -248,6 +248,19 @@ TEST_CASE("config: only loopback, unless it is said that the network is safe") {
   }
 }
 
+TEST_CASE("config: the names of HTTP are names alone") {
+  for (const char* good : {"", "sem.example", " Sem.Example , sem_1.local.,", "10.0.0.1,[::1]"})
+    CHECK(Given{.arguments = {std::string("--http-hosts=") + good}}.Parsed().http_hosts == good);
+  const std::pair<std::string, std::string> wrong[] = {{"sem.example:8443", "sem.example"},
+                                                       {"https://x.example/page", "x.example"},
+                                                       {"*.example", "sem.example.org"},
+                                                       {"::1", "sem.example.org"}};
+  for (const auto& [host, right] : wrong)
+    CHECK(Given{.arguments = {"--http-hosts=sem.example, " + host}}.Error() ==
+          "http_hosts: \"" + host + "\" must be a name without scheme, port and path, such as " +
+              right);
+}
+
 TEST_CASE("config: with TLS another address needs no more words, and its files go together") {
   const std::vector<std::string> pair = {"--tls-cert-file=c.pem", "--tls-key-file=k.pem"};
   CHECK(Given{.arguments = {"--listen=0.0.0.0:7420", pair[0], pair[1]}}.Parsed().tls_key_file ==

@@ -181,6 +181,14 @@ bool ProbesSilentClient(const std::string& address) {
 
 constexpr char kEvents[] = "GET /events HTTP/1.1\r\nHost: h\r\n\r\n";
 constexpr char kWait[] = "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n";
+constexpr char kGoOn[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
+Response Done() {
+  Response response;
+  response.content_type = "text/plain";
+  response.body = std::make_shared<std::string>("done\n");
+  return response;
+}
 
 }  // namespace
 
@@ -245,8 +253,9 @@ TEST_CASE("http: a body that takes too long, and bodies that are too much togeth
   const RequestsFixture fixture(options);
   const std::string head =
       "POST /echo HTTP/1.1\r\nContent-Length: " + std::to_string(kBodyMax) + "\r\n\r\n";
-  CHECK(fixture.Ask(head + "x").empty());
-  CHECK(fixture.closed(Closed::kSlow) == 1);
+  CHECK_THAT(fixture.Ask(head + "x"), ContainsSubstring("HTTP/1.1 408 Request Timeout\r\n"));
+  CHECK_THAT(fixture.Ask(head), ContainsSubstring("HTTP/1.1 408 Request Timeout\r\n"));
+  CHECK(fixture.closed(Closed::kSlow) == 2);
   const ByteClient first(fixture.address());
   first.Send(head + std::string(kBodyMax - 1, 'x'));
   const ByteClient second(fixture.address());
@@ -283,6 +292,27 @@ TEST_CASE("http: a request is checked before its body is read", "[http]") {
              ContainsSubstring(" 200 "));
 }
 
+TEST_CASE("http: what it refuses by itself has the form that its owner gives", "[http]") {
+  ServerOptions options;
+  options.refusal = [](Status status) {
+    Response response;
+    response.status = status;
+    response.content_type = "application/json";
+    response.body = std::make_shared<std::string>("{}");
+    return response;
+  };
+  const RequestsFixture fixture(options);
+  for (const char* const request :
+       {"nonsense\r\n\r\n", "GET /none HTTP/1.1\r\n\r\n", "GET /echo HTTP/1.1\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nContent-Length: 100001\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
+    CAPTURE(request);
+    const std::string answer = fixture.Ask(request);
+    CHECK_THAT(answer, ContainsSubstring("Content-Type: application/json\r\n"));
+    CHECK(answer.ends_with("\r\n\r\n{}"));
+  }
+}
+
 TEST_CASE("http: a handler learns that its client has gone", "[http]") {
   RequestsFixture fixture;
   ByteClient goes(fixture.address());
@@ -293,25 +323,51 @@ TEST_CASE("http: a handler learns that its client has gone", "[http]") {
   fixture.WaitFor([&] { return fixture.gone() == 1; });
   fixture.reply()({});  // Without effect.
 
-  const ByteClient half(fixture.address());
-  half.Send(kWait);
-  half.EndSending();
-  fixture.WaitFor([&] { return fixture.gone() == 2; });
-
   const ByteClient stays(fixture.address());
   stays.Send(kWait);
-  fixture.WaitForAsked(3);
-  Response response;
-  response.content_type = "text/plain";
-  response.body = std::make_shared<std::string>("done\n");
-  fixture.reply(2)(response);
-  fixture.reply(2)(response);  // Only the first counts.
+  fixture.WaitForAsked(2);
+  fixture.reply(1)(Done());
+  fixture.reply(1)(Done());  // Only the first counts.
   CHECK_THAT(stays.ReadUntil("done\n"), ContainsSubstring(" 200 OK"));
   stays.Send(kWait);
-  fixture.WaitForAsked(4);
-  fixture.reply(3)(response);
+  fixture.WaitForAsked(3);
+  fixture.reply(2)(Done());
   CHECK_THAT(stays.ReadUntil("done\n"), ContainsSubstring(" 200 OK"));
-  CHECK(fixture.gone() == 2);
+  CHECK(fixture.gone() == 1);
+}
+
+TEST_CASE("http: a client that sends no more is answered, and noticed when it goes", "[http]") {
+  ServerOptions options;
+  options.silence_timeout = Milliseconds(100);
+  RequestsFixture fixture(options);
+  const ByteClient half(fixture.address());
+  half.Send(std::string(kWait) + kWait);
+  half.EndSending();
+  half.ReadUntil(kGoOn);
+  fixture.reply(0)(Done());
+  CHECK_THAT(half.ReadUntil("done\n"), ContainsSubstring(" 200 OK"));
+  half.ReadUntil(kGoOn);
+  fixture.reply(1)(Done());
+  CHECK_THAT(half.ReadAll(), ContainsSubstring(" 200 OK"));
+  CHECK(fixture.gone() == 0);
+
+  ByteClient goes(fixture.address());
+  goes.Send(kWait);
+  goes.EndSending();
+  goes.ReadUntil(kGoOn);
+  goes.Close();
+  fixture.WaitFor([&] { return fixture.gone() == 1; });
+
+  // For a stream its end is its end.
+  const ByteClient streams(fixture.address());
+  streams.Send(kWait);
+  streams.EndSending();
+  streams.ReadUntil(kGoOn);
+  std::atomic<bool> gone = false;
+  Stream::Events events;
+  events.on_gone = [&gone] { gone = true; };
+  fixture.reply(3).Begin({}, std::move(events));
+  fixture.WaitFor([&] { return gone && fixture.server().figures().connections == 0; });
 }
 
 TEST_CASE("http: a client goes that has sent some of its next request", "[http]") {
@@ -360,6 +416,16 @@ TEST_CASE("http: events are sent as they come, until the end", "[http]") {
   CHECK(fixture.stream(1)->Send("one", "1"));
   fixture.stream(1)->End();
   CHECK(old.ReadAll().ends_with("\r\n\r\nevent: one\ndata: 1\n\n"));
+}
+
+TEST_CASE("http: HEAD of a stream has its head alone", "[http]") {
+  RequestsFixture fixture;
+  const std::string answer = fixture.Ask("HEAD /events HTTP/1.1\r\nHost: h\r\n\r\n");
+  CHECK_THAT(answer, ContainsSubstring(" 200 OK") && ContainsSubstring("text/event-stream\r\n"));
+  CHECK(answer.find("Content-Length") == answer.npos);
+  CHECK(answer.ends_with("Connection: close\r\n\r\n"));
+  fixture.WaitFor([&] { return fixture.gone() == 1; });
+  CHECK_FALSE(fixture.stream()->Send("one", "1"));
 }
 
 TEST_CASE("http: a stream whose client goes, or does not read, or that is silent", "[http]") {

@@ -76,7 +76,8 @@ TEST_CASE("page sections: rows of two texts are rows") {
   CHECK(json::parse(NodesJson(nodes, true))["rows"][0] == json({"n", 3, "h", "a", 1, 2}));
   CHECK(json::parse(NodesJson(nodes, false))["rows"][0] == json({"n", 3, "", "", 0, 2}));
   CHECK(json::parse(ChartJson({{1, 2, 3, 4}}, 9, true))["samples"] == json::parse("[[1,2,3,4]]"));
-  CHECK(json::parse(EngineJson(DaemonFigures{}))["beat_ms"].is_null());
+  CHECK(json::parse(EngineJson(DaemonFigures{}, true))["beat_ms"].is_null());
+  CHECK(EngineJson(DaemonFigures{}, false) == R"({"adapter":"","version":"","vouched":false})");
 }
 
 }  // namespace
