@@ -36,6 +36,7 @@ constexpr uint8_t kMadeOnUse = 8;
 constexpr uint8_t kHasIntentions = 16;
 
 constexpr auto kLastCause = static_cast<uint8_t>(EndCause::kEngineLost);
+constexpr auto kLastReason = static_cast<uint8_t>(Recall::Reason::kDestroyed);
 
 // Slots as their runs: the gap before, and the length.
 void WriteSlots(const Slots& slots, ByteWriter* out) {
@@ -223,8 +224,7 @@ absl::StatusOr<LeaseRecord> ReadLease(uint64_t token, std::string_view record) {
   lease.slots = ReadSlots(lease.permits, &in);
   lease.granted_at_unix_ms = in.Signed();
   if ((flags & kRecalled) != 0) {
-    lease.recall.reason = static_cast<Recall::Reason>(
-        in.Number(1, static_cast<uint64_t>(Recall::Reason::kAdministrator)));
+    lease.recall.reason = static_cast<Recall::Reason>(in.Number(1, kLastReason));
     lease.recall.grace_ms = in.Signed();
   }
   if ((flags & kOfTicket) != 0) {

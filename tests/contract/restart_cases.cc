@@ -114,6 +114,30 @@ CONTRACT_CASE("restart: a pending recall is still pending") {
   CHECK(world.Restart().Verify("s", lease).lease->recall == recall);
 }
 
+CONTRACT_CASE("restart: what acts have recalled is still recalled, for the same reason") {
+  if (!world.CanRestart() || !world.guarantees().settings) return;
+  const auto held = [&](const std::string& name) {
+    world.daemon().Create(name, 1);
+    return world.daemon().Grant(name)->id;
+  };
+  const Id shrunk = held("shrunk");
+  const Id revoked = held("revoked");
+  const Id destroyed = held("destroyed");
+  const AdminResize lowered{
+      .amount = 0, .limit_max = 10, .policy = ShrinkPolicy::kRecall, .grace_ms = 1'000};
+  world.daemon().Administer("shrunk", lowered);
+  world.daemon().Administer("revoked", AdminRevoke{revoked, "", 2'000});
+  world.daemon().Administer("destroyed", AdminDestroy{DestroyPolicy::kForce, 3'000});
+  Daemon& daemon = world.Restart();
+  CHECK(daemon.Verify("shrunk", shrunk).lease->recall == Recall{Recall::Reason::kShrunk, 1'000});
+  CHECK(daemon.Verify("revoked", revoked).lease->recall ==
+        Recall{Recall::Reason::kAdministrator, 2'000});
+  CHECK(daemon.Verify("destroyed", destroyed).lease->recall ==
+        Recall{Recall::Reason::kDestroyed, 3'000});
+  daemon.End("destroyed", destroyed, EndCause::kDestroyed);
+  CHECK_FALSE(daemon.Exists("destroyed"));
+}
+
 CONTRACT_CASE("restart: a session goes on with its claims and a new epoch") {
   if (!world.CanRestart()) return;
   const Id session = world.NewId();

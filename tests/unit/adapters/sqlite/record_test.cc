@@ -167,6 +167,21 @@ TEST_CASE("a lease's record is read as it was written") {
   CHECK(read.lease->attempt == 14);
 }
 
+// One that was written and cannot be read would keep the daemon from starting.
+TEST_CASE("a lease is read with each reason that a recall can have") {
+  for (const auto reason : {Recall::Reason::kShrunk, Recall::Reason::kLongestHold,
+                            Recall::Reason::kAdministrator, Recall::Reason::kDestroyed}) {
+    CAPTURE(static_cast<int>(reason));
+    Lease lease = FullLease();
+    lease.recall = {reason, 30'000};
+    std::string bytes;
+    WriteLease(6, lease.token, lease, &bytes);
+    const absl::StatusOr<LeaseRecord> read = ReadLease(lease.token, bytes);
+    REQUIRE(read.ok());
+    CHECK(read->lease->recall == lease.recall);
+  }
+}
+
 TEST_CASE("records of tickets and payloads are read as they were written") {
   for (const Ticket& ticket : {FullTicket(), [] {
                                  Ticket ticket;
@@ -340,7 +355,7 @@ TEST_CASE("a record that says what cannot be is DATA_LOSS") {
   CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.id = Id(); })));
   CHECK(absl::IsDataLoss(lease_with([](Lease& lease) { lease.ttl_ms = -1; })));
   CHECK(absl::IsDataLoss(
-      lease_with([](Lease& lease) { lease.recall.reason = static_cast<Recall::Reason>(4); })));
+      lease_with([](Lease& lease) { lease.recall.reason = static_cast<Recall::Reason>(5); })));
   CHECK(absl::IsDataLoss(
       lease_with([](Lease& lease) { lease.holder = std::string(kHolderBytesMax + 1, 'h'); })));
 
