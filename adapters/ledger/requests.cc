@@ -127,6 +127,9 @@ struct OfAct {
   Encoder operator()(const AdminShowTicket&) const { return Encoder(Act::kPrune); }
 };
 
+// Of a release, by their number. More are encoded as their runs: a request of forty bytes may name a million.
+constexpr size_t kSlotsOneByOne = 1024;
+
 struct OfCommand {
   Encoder operator()(const AcquireCommand& command) const {
     return Encoder(Act::kAcquire)
@@ -139,8 +142,14 @@ struct OfCommand {
   }
   Encoder operator()(const ReleaseCommand& command) const {
     Encoder out(Act::kRelease);
-    out.Text(command.semaphore).Name(command.claim).Number(command.slots.size());
-    for (const uint32_t slot : command.slots) out.Number(slot);
+    const size_t count = command.slots.size();
+    out.Text(command.semaphore).Name(command.claim).Number(count);
+    if (count <= kSlotsOneByOne) {
+      for (const uint32_t slot : command.slots) out.Number(slot);
+      return out;
+    }
+    out.Number(command.slots.runs().size());
+    for (const Slots::Run& run : command.slots.runs()) out.Number(run.first).Number(run.last);
     return out;
   }
   Encoder operator()(const EnqueueCommand& command) const {
