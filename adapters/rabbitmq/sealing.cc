@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "adapters/common/seal.h"
 #include "adapters/rabbitmq/document.h"
@@ -46,7 +47,14 @@ absl::Status Sealing::Read(bool begin) {
       Document::Open(connection_, queue_, /*make=*/true, MergeSecrets);
   if (!document.ok()) return document.status();
   std::string secret;
-  if (!(*document)->empty()) secret = (*document)->content().value("secret", "");
+  if (!(*document)->empty()) {
+    const json kept = (*document)->content().value("secret", json(""));
+    if (!kept.is_string())
+      return absl::DataLossError(
+          absl::StrCat("rabbitmq: the queue ", queue_,
+                       " has the daemons' secret, which another program has changed"));
+    secret = kept.get<std::string>();
+  }
   if (secret.empty() || begin) {
     if (secret.empty()) secret = RandomText();
     if (secret.empty() || self_.empty())

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <stdexcept>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -29,6 +30,9 @@ constexpr int kCountBits = 32;
 constexpr int kVersionBits = 24;
 constexpr std::chrono::seconds kTellAgain{1};
 
+// Of more than any semaphore has: what another program has written must not ask for all memory.
+constexpr uint32_t kSlotMax = 1'000'000;
+
 // As runs of neighbours: [[first, last], …].
 json RunsOf(const std::set<uint32_t>& slots) {
   json runs = json::array();
@@ -41,12 +45,17 @@ json RunsOf(const std::set<uint32_t>& slots) {
   return runs;
 }
 
+// Throws a std::exception if they are none.
 std::set<uint32_t> SlotsOf(const json& runs) {
   std::set<uint32_t> slots;
+  uint32_t before = 0;
   for (const json& run : runs) {
+    const auto first = run.at(0).get<uint32_t>();
     const auto last = run.at(1).get<uint32_t>();
-    for (uint32_t slot = run.at(0).get<uint32_t>(); slot <= last; ++slot)
-      slots.insert(slots.end(), slot);
+    if (first <= before || last < first || last > kSlotMax)
+      throw std::out_of_range("slots that cannot be");
+    for (uint32_t slot = first; slot <= last; ++slot) slots.insert(slots.end(), slot);
+    before = last;
   }
   return slots;
 }
@@ -88,7 +97,8 @@ absl::StatusOr<StoredSemaphore> ReadStored(const std::string& name, const json& 
     read.at("act").get_to(stored.act);
     stored.slots = SlotsOf(read.at("slots"));
     stored.doubtful = SlotsOf(read.at("doubtful"));
-  } catch (const json::exception& error) {
+    if (row.limit > kSlotMax) throw std::out_of_range("a limit that cannot be");
+  } catch (const std::exception& error) {
     return absl::DataLossError(absl::StrCat("rabbitmq: the settings of ", name,
                                             " are not those of a semaphore: ", error.what()));
   }
@@ -108,7 +118,7 @@ json MergeSettings(const json& a, const json& b) {
     slots.insert(others.begin(), others.end());
     merged["slots"] = RunsOf(slots);
     merged["doubtful"] = RunsOf(doubtful);
-  } catch (const json::exception&) {
+  } catch (const std::exception&) {
     return merged;  // Its reader will say what is wrong with it.
   }
   return merged;
@@ -138,7 +148,7 @@ std::optional<Token> ReadToken(const std::string& text) {
   } catch (const json::exception&) {
     return std::nullopt;
   }
-  if (token.slot == 0) return std::nullopt;
+  if (token.slot == 0 || token.slot > kSlotMax) return std::nullopt;
   return token;
 }
 

@@ -166,5 +166,20 @@ TEST_CASE("rabbitmq: daemons go on when the secret was removed", "[rabbitmq]") {
   CHECK(connection->Delete(channel, queue).ok());
 }
 
+TEST_CASE("rabbitmq: a secret that another program has changed ends no daemon", "[rabbitmq]") {
+  const auto connection = Connect();
+  const std::string queue = "unit-secret-" + NewName();
+  Sealing sealing(connection.get(), queue);
+  REQUIRE(sealing.BeginIfDue(SteadyClock::now()).ok());
+  const Channel channel = connection->OpenChannel().value();
+  REQUIRE(connection->SelectConfirms(channel).ok());
+  const json changed = {{"version", 1'000'000}, {"secret", 7}};
+  REQUIRE(connection->PublishAll(channel, {{queue, changed.dump()}}).ok());
+  CHECK(absl::IsDataLoss(sealing.Seal({{"what", 1}}).status()));
+  Sealing newcomer(connection.get(), queue);
+  CHECK(absl::IsDataLoss(newcomer.BeginIfDue(SteadyClock::now())));
+  CHECK(connection->Delete(channel, queue).ok());
+}
+
 }  // namespace
 }  // namespace semaphored::rabbitmq

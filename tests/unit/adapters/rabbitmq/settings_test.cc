@@ -437,5 +437,41 @@ TEST_CASE("rabbitmq settings: revoke reaches the leases of every daemon", "[rabb
   CHECK(ReadyBecome(name.text, 4));
 }
 
+// More slots than any semaphore has would ask for all memory.
+TEST_CASE("rabbitmq settings: what cannot be, and another program has written, is not read",
+          "[rabbitmq]") {
+  const Name name;
+  const auto connection = Connect();
+  TokenBroker broker(connection.get());
+  SemaphoreRow row;
+  row.name = name.text;
+  row.limit = 2;
+  bool begun = false;
+  REQUIRE(Persist([&] { return broker.Create(row, /*act=*/0, &begun); }).ok());
+  // (Without a daemon there is no exchange for the notice, which costs the connection.)
+  REQUIRE(connection->Open().ok());
+  const auto write = [&](const char* field, const nlohmann::json& value) {
+    const auto first = [](const nlohmann::json& a, const nlohmann::json&) { return a; };
+    auto document =
+        Document::Open(connection.get(), name.queue() + ".settings", /*make=*/false, first);
+    nlohmann::json content = document.value()->content();
+    content[field] = value;
+    REQUIRE((*document)->Write(content).ok());
+  };
+  for (const char* field : {"slots", "doubtful"}) {
+    for (const char* value :
+         {"[[1,2000000]]", "[[0,3]]", "[[3,1]]", "[[5,6],[1,2]]", "[[-2,-1]]"}) {
+      CAPTURE(field, value);
+      write(field, nlohmann::json::parse(value));
+      CHECK(absl::IsDataLoss(broker.Read(name.text).status()));
+    }
+    write(field, nlohmann::json::parse("[[1,2]]"));
+    CHECK(broker.Read(name.text).ok());
+  }
+  write("limit", 2'000'000);
+  CHECK(absl::IsDataLoss(broker.Read(name.text).status()));
+  CHECK_FALSE(ReadToken(R"({"slot":2000000,"base":1})").has_value());
+}
+
 }  // namespace
 }  // namespace semaphored::rabbitmq
