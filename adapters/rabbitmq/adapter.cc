@@ -119,6 +119,10 @@ absl::StatusOr<StepResult> BrokerAdapter::Step(absl::Span<const Submission> batc
   absl::StatusOr<StepResult> result = StepOnce(batch, deadline);
   if (result.ok()) ledger::ReportQuarantines(&core_, &*result);
   core_.ShowUse();
+  // The broker's word for a thing that is not as it was asked for, or a channel that it has closed. To a lane it would
+  // say that this node must not go on.
+  if (absl::IsFailedPrecondition(result.status()))
+    return absl::UnavailableError(result.status().message());
   return result;
 }
 

@@ -11,7 +11,8 @@ import unittest
 from urllib.parse import quote
 
 import cluster  # noqa: F401  pylint: disable=unused-import  (Finds the scripts of the engines.)
-from daemon import BIN_DIR, BOUND_S, Daemon, error_info, grpc
+from broker import foreign
+from daemon import BIN_DIR, BOUND_S, Daemon, error_info, grpc, wait_until
 from ports import free_port
 from rabbitmq import USER, RabbitServer
 from semaphore.v1 import semaphore_pb2 as pb
@@ -199,6 +200,31 @@ class Configuration(unittest.TestCase):
             listed = client.administer("", list=pb.ListSemaphores()).semaphores
             self.assertEqual([each.semaphore for each in listed], ["job"])
         client.administer("job", destroy=pb.DestroySemaphore(policy=pb.DESTROY_POLICY_FORCE, now=True))
+
+    def test_an_exchange_of_another_kind_ends_no_daemon(self):
+        """A program has made the daemons' exchange anew: they go on when it is theirs again."""
+        exchange = "other-kind/semaphored.changes"
+        with Daemon({"node_id": "other-kind"}, store=self.url(options="prefix=other-kind/")) as daemon:
+            client = daemon.client()
+            client.acquire("x", limit=2)
+            with foreign(self.server) as channel:
+                channel.exchange_delete(exchange)
+                channel.exchange_declare(exchange, "direct", durable=True)
+            self.server.ctl("close_all_connections", "a test")
+
+            def code():
+                try:
+                    client.acquire("x", wait_ms=0)
+                    return None
+                except grpc.RpcError as error:
+                    return error.code()
+
+            wait_until(lambda: code() == grpc.StatusCode.UNAVAILABLE, "the exchange is met")
+            self.assertEqual(code(), grpc.StatusCode.UNAVAILABLE)
+            self.assertIsNone(daemon.process.poll(), daemon.log())
+            with foreign(self.server) as channel:
+                channel.exchange_delete(exchange)
+            wait_until(lambda: code() is None, "it goes on")
 
     def test_the_documented_rights_are_enough(self):
         url, (configure, write, read) = self.log_in_as_documented("documented")
