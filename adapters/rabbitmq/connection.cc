@@ -57,6 +57,9 @@ std::string TextIn(const amqp_table_t& table, std::string_view name) {
   return "";
 }
 
+// What is sent on a channel that the broker has closed would cost the connection, with the permits of all others.
+absl::Status IsClosed() { return Unavailable("the broker has closed the channel"); }
+
 // From 4.0 on a quorum queue drops a message that has come back too often, unless its limit is -1.
 // An earlier one would drop it because of that.
 bool DropsReturned(const std::string& server_version) {
@@ -187,6 +190,7 @@ absl::StatusOr<amqp_method_t> Connection::Call(
   if (state_ == nullptr) return Unavailable("not connected");
   if (late_.contains(channel))
     return absl::DeadlineExceededError("rabbitmq: the queue has not answered yet");
+  if (id != AMQP_CHANNEL_OPEN_METHOD && !open_.contains(channel)) return IsClosed();
   amqp_maybe_release_buffers(state_);
   awaited_.assign(answers);
   answer_.reset();
@@ -373,6 +377,7 @@ absl::Status Connection::Cancel(Channel channel, const std::string& consumer_tag
 }
 
 absl::Status Connection::Reject(Channel channel, uint64_t delivery_tag) {
+  if (!open_.contains(channel)) return IsClosed();
   amqp_basic_reject_t method{};
   method.delivery_tag = delivery_tag;
   method.requeue = 1;
@@ -380,6 +385,7 @@ absl::Status Connection::Reject(Channel channel, uint64_t delivery_tag) {
 }
 
 absl::Status Connection::Acknowledge(Channel channel, uint64_t delivery_tag) {
+  if (!open_.contains(channel)) return IsClosed();
   amqp_basic_ack_t method{};
   method.delivery_tag = delivery_tag;
   return Send(channel, AMQP_BASIC_ACK_METHOD, &method);

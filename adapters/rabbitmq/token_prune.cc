@@ -206,7 +206,9 @@ absl::Status TokenPrune::MakeLostAgain() {
   if (absl::Status status = holding_->Sync(channel); !status.ok()) return status;
   absl::StatusOr<std::vector<BrokerEvent>> late = holding_->WaitOn(channel, SteadyTime::min());
   if (!late.ok()) return late.status();
-  for (BrokerEvent& event : *late) Add(std::move(event.delivery));
+  for (BrokerEvent& event : *late) {
+    if (event.kind == BrokerEvent::Kind::kDelivery) Add(std::move(event.delivery));
+  }
   const StoredSemaphore& stored = used_->stored();
   std::set<uint32_t> missing;
   std::ranges::set_difference(stored.slots, seen_, std::inserter(missing, missing.end()));

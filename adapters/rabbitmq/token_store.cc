@@ -477,6 +477,7 @@ absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) 
     return events.status();
   }
   for (BrokerEvent& event : *events) OnEvent(std::move(event), &hints);
+  for (std::string& name : used_.LoseClosed()) hints.push_back({std::move(name), kReadAgain, ""});
   recalls_.Choose();
   const SteadyTime now = SteadyClock::now();
   for (auto& [name, used] : used_.all()) {

@@ -102,6 +102,16 @@ void UsedSemaphores::Lose(UsedSemaphore* used) {
   for (const Id& claim : used->Lose()) lost_.push_back({used->name(), claim});
 }
 
+std::vector<std::string> UsedSemaphores::LoseClosed() {
+  std::vector<std::string> names;
+  for (auto& [name, used] : used_) {
+    if (!used.tokens().is_closed()) continue;
+    Lose(&used);
+    names.push_back(name);
+  }
+  return names;
+}
+
 void UsedSemaphores::LoseAll() {
   for (auto& [name, used] : used_) Lose(&used);
 }

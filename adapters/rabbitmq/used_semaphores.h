@@ -52,6 +52,8 @@ class UsedSemaphores {
   // The channel, or the queue, has gone with all that was held through it.
   void Lose(UsedSemaphore* used);
   void LoseAll();
+  // All whose channel the broker has closed, also where the event of that was not handled. Their names.
+  std::vector<std::string> LoseClosed();
   bool any_lost() const { return !lost_.empty(); }
   std::vector<LostPermit> TakeLost() { return std::exchange(lost_, {}); }
 

@@ -36,6 +36,8 @@ class UsedTokens {
   absl::StatusOr<Channel> Open();
   bool is_open() const { return connection_->is_open(channel_); }
   bool is_late() const { return connection_->is_late(channel_); }
+  // It was opened, and the broker has closed it: Lose.
+  bool is_closed() const { return channel_ != 0 && connection_->is_open() && !is_open(); }
   // 0: none was opened.
   Channel channel() const { return channel_; }
   // Closes the channel, and gives up all. The claims whose permits went with it.

@@ -56,6 +56,19 @@ BrokerEvent Next(Connection& connection) {
   }
 }
 
+TEST_CASE(
+    "rabbitmq connection: what is sent on a channel that the broker has closed costs no other",
+    "[rabbitmq]") {
+  const auto connection = Connect();
+  const Channel kept = connection->OpenChannel().value();
+  const Channel closed = connection->OpenChannel().value();
+  REQUIRE(absl::IsNotFound(connection->DeclarePassively(closed, NewName()).status()));
+  CHECK(absl::IsUnavailable(connection->Reject(closed, 1)));
+  CHECK(absl::IsUnavailable(connection->Acknowledge(closed, 1)));
+  CHECK(absl::IsUnavailable(connection->Sync(closed)));
+  CHECK(connection->Sync(kept).ok());
+}
+
 TEST_CASE("rabbitmq url: what it says") {
   const Url plain = ReadUrl("amqp://host").value();
   CHECK(plain.host == "host");

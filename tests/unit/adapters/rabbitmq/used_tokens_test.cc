@@ -4,7 +4,11 @@
 #include <memory>
 #include <string>
 
+#include "adapters/common/upkeep.h"
+#include "adapters/rabbitmq/token_broker.h"
+#include "adapters/rabbitmq/used_semaphores.h"
 #include "catch2/catch_test_macros.hpp"
+#include "tests/unit/adapters/rabbitmq/daemon.h"
 #include "tests/unit/adapters/rabbitmq/fixture.h"
 
 namespace semaphored::rabbitmq {
@@ -91,6 +95,31 @@ TEST_CASE("rabbitmq tokens in hand: with the channel all goes back, and the clai
   CHECK_FALSE(test.tokens.has_strangers());
   CHECK(test.HasReady(2));
   CHECK(test.tokens.Lose().empty());
+}
+
+// A prune takes the events of its channel, and ends with the first that is no delivery.
+TEST_CASE("rabbitmq: what went with a channel is lost, whichever act has heard of its end",
+          "[rabbitmq]") {
+  const Name name;
+  const auto holding = Connect();
+  const auto administering = Connect();
+  TokenBroker broker(administering.get());
+  SemaphoreRow row = RowOf(2);
+  row.name = name.text;
+  bool begun = false;
+  REQUIRE(Persist([&] { return broker.Create(row, /*act=*/0, &begun); }).ok());
+  Upkeep upkeep;
+  UsedSemaphores all(holding.get(), administering.get(), &broker, &upkeep);
+  UsedTokens& tokens = all.Read(name.text).value()->tokens();
+  const Id claim{1, 4};
+  tokens.Hold(claim, *holding->Get(tokens.channel(), name.queue()).value(), 1);
+  CHECK(all.LoseClosed().empty());
+  REQUIRE(absl::IsNotFound(holding->DeclarePassively(tokens.channel(), NewName()).status()));
+  REQUIRE(holding->WaitOn(tokens.channel(), SteadyTime::min()).value().size() == 1);
+  CHECK(all.LoseClosed() == std::vector{name.text});
+  const std::vector<LostPermit> lost = all.TakeLost();
+  REQUIRE(lost.size() == 1);
+  CHECK((lost[0].semaphore == name.text && lost[0].claim == claim));
 }
 
 }  // namespace
