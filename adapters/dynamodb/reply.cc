@@ -119,10 +119,10 @@ Reply JudgeFailure(const std::string& operation, const HttpAnswer& answer) {
   const bool sent = answer.times_sent > 0;
   reply.kind = sent ? Reply::Kind::kBroken : Reply::Kind::kRefused;
   const std::string text = absl::StrCat("dynamodb: ", operation, ": ", answer.why);
-  // Repeating it changes nothing.
+  // Repeating it at once changes nothing. (Not FAILED_PRECONDITION: the daemon would end.)
   const bool lasts = !sent && (answer.fault == HttpAnswer::Fault::kTrust ||
                                answer.fault == HttpAnswer::Fault::kAddress);
-  reply.status = lasts ? absl::FailedPreconditionError(text) : absl::UnavailableError(text);
+  reply.status = lasts ? absl::UnauthenticatedError(text) : absl::UnavailableError(text);
   return reply;
 }
 

@@ -25,9 +25,10 @@ class Front:
     """Stands before a DynamoDB Local as the service would: with TLS, if it has a certificate and
     its key, and with refusals. A context manager."""
 
-    def __init__(self, server, certificate=None, key=None):
+    def __init__(self, server, certificate=None, key=None, port=0):
         self.seen = []  # (operation, body, headers), in the order in which they came.
         self.refuse = lambda operation, headers: None  # Or the name of an error.
+        self.ended = False  # A kept connection has one more answer, and ends.
         front = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -55,11 +56,12 @@ class Front:
                     self.send_header("x-amz-crc32", checksum)
                 self.end_headers()
                 self.wfile.write(body)
+                self.close_connection = front.ended
 
             def log_message(self, *unused):  # pylint: disable=arguments-differ
                 pass
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         # Who hangs up, or does not trust it, is meant to.
         self._server.handle_error = lambda *unused: None
@@ -79,6 +81,7 @@ class Front:
         return self
 
     def __exit__(self, *unused):
+        self.ended = True
         self._server.shutdown()
         self._thread.join(BOUND_S)
         self._server.server_close()

@@ -291,13 +291,18 @@ aws_session_token = {TOKEN}
 
 class Tls(ConfigurationCase):
 
-    def test_a_certificate_that_is_known_or_not(self):
-        self.make_table()
-        certificate, key = (os.path.join(self.folder, name) for name in ("tls.pem", "tls.key"))
+    def make_certificate(self, name):
+        """Files of a certificate and its key."""
+        certificate, key = (os.path.join(self.folder, name + ending) for ending in (".pem", ".key"))
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
                         "-subj", "/CN=dynamodb", "-addext", "subjectAltName=IP:127.0.0.1",
                         "-out", certificate, "-keyout", key],
                        check=True, capture_output=True, timeout=BOUND_S)
+        return certificate, key
+
+    def test_a_certificate_that_is_known_or_not(self):
+        self.make_table()
+        certificate, key = self.make_certificate("tls")
         with Front(self.server, certificate, key) as front:
             self.assertIn("certificate", self.refused(self.url(endpoint=front.endpoint)))
             other = front.endpoint.replace("127.0.0.1", "localhost")
@@ -305,7 +310,22 @@ class Tls(ConfigurationCase):
                 self.url(f"&ca_file={certificate}", endpoint=other)))
             daemon = self.daemon(self.url(f"&ca_file={certificate}", endpoint=front.endpoint))
             self.assert_works(daemon)
-            daemon.terminate()
+        # Another's for a while, as behind a gateway: that is no reason to end.
+        with Front(self.server, *self.make_certificate("other"), front.port):
+            wait_until(lambda: "certificate" in self.trouble(daemon), "it is met")
+        with Front(self.server, certificate, key, front.port):
+            wait_until(lambda: self.trouble(daemon) == "", "it goes on")
+        daemon.terminate()
+
+    def trouble(self, daemon):
+        """Why it does not work now; empty: it works."""
+        try:
+            self.assert_works(daemon)
+            return ""
+        except grpc.RpcError as error:
+            self.assertEqual(error.code(), grpc.StatusCode.UNAVAILABLE, error)
+            self.assertIsNone(daemon.process.poll(), daemon.log())
+            return error.details()
 
 
 if __name__ == "__main__":
