@@ -1,8 +1,10 @@
 #include "adapters/consul/folder.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
@@ -50,11 +52,23 @@ class FreeSlots {
     return above;
   }
 
-  // What is left up to the limit.
+  // As many as are left up to the limit. By runs: the record of foreign clients may say any limit. REQUIRES: held < limit.
   Slots TakeRest(uint32_t held) {
-    std::vector<uint32_t> rest;
-    for (; held < limit_; ++held) rest.push_back(Take());
-    return Slots(std::move(rest));
+    std::vector<uint32_t> taken(taken_.begin(), taken_.end());
+    std::ranges::sort(taken, std::greater<>());
+    std::vector<Slots::Run> runs;
+    auto below = taken.begin();
+    for (uint32_t left = limit_ - held; left > 0 && next_ > 0;) {
+      while (below != taken.end() && *below > next_) ++below;
+      const uint32_t end = below == taken.end() ? 0 : *below;
+      const uint32_t size = std::min(left, next_ - end);
+      if (size > 0) runs.push_back({next_ - size + 1, next_});
+      left -= size;
+      next_ = size > 0 ? next_ - size : next_ - 1;
+    }
+    Slots rest;
+    for (auto run = runs.rbegin(); run != runs.rend(); ++run) rest.Append(*run);
+    return rest;
   }
 
  private:

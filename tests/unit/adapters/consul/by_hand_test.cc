@@ -1,9 +1,11 @@
 // What people do by hand to the keys of a semaphore, and what the Consul store makes of it.
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "adapters/consul/folder.h"
 #include "adapters/consul/places.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/consul/fixture.h"
@@ -141,6 +143,26 @@ TEST_CASE("consul: the node of the sessions is made anew when somebody has remov
   REQUIRE(client.Put("/v1/catalog/deregister", "{\"Node\":\"" + node + "\"}").http_status == 200);
   CHECK(LoadOne(open, "s").leases.size() == 2);
   CheckAllReplaced(prefix, before, Record(prefix, "s"));
+}
+
+// Foreign clients may write any limit, and another program garble the record.
+TEST_CASE("consul folder: what is withheld of a semaphore takes no room, however large it is") {
+  Folder folder;
+  folder.document.row.limit = 2'000'000'000;
+  const auto lease = std::make_shared<Lease>();
+  lease->id = lease->session = {1, 1};
+  lease->slots = {1, 5};
+  lease->permits = 2;
+  folder.document.leases.emplace(lease->id, lease);
+  folder.trouble = absl::DataLossError("garbled");
+  const ledger::LoadedSemaphore loaded = ToLoaded(folder);
+  REQUIRE(loaded.leases.size() == 2);
+  const Lease& withheld = *loaded.leases.back();
+  CHECK(withheld.permits == 1'999'999'998);
+  const auto runs = withheld.slots.runs();
+  REQUIRE(runs.size() == 2);
+  CHECK(runs[0] == Slots::Run{2, 4});
+  CHECK(runs[1] == Slots::Run{6, 2'000'000'000});
 }
 
 }  // namespace
