@@ -1,6 +1,7 @@
 // Arrays as Postgres reads them: '{1,2}', '{"a","b"}', '{"(1,\"a\",)"}'.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <initializer_list>
@@ -144,7 +145,7 @@ class Array {
   size_t size_ = 0;
 };
 
-// The numbers of '{1,2}'. REQUIRES: no NULL in it.
+// The numbers of '{1,2}'; 0 for a NULL, which only a row that another program has written can have.
 inline std::vector<int64_t> ReadNumbers(std::string_view text) {
   std::vector<int64_t> numbers;
   const char* at = text.data() + 1;
@@ -152,6 +153,7 @@ inline std::vector<int64_t> ReadNumbers(std::string_view text) {
   while (at < end && *at != '}') {
     int64_t number = 0;
     at = std::from_chars(at, end, number).ptr;
+    at = std::find_if(at, end, [](char c) { return c == ',' || c == '}'; });
     numbers.push_back(number);
     if (at < end && *at == ',') ++at;
   }

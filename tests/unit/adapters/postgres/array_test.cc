@@ -101,5 +101,14 @@ TEST_CASE("postgres array: a zero byte becomes the replacement character") {
   CHECK(rows.Take() == "{\"(\\\"\xef\xbf\xbd\\\")\"}");
 }
 
+// With a NULL, which another program had written, reading had no end.
+TEST_CASE("postgres array: numbers are read, whatever stands among them") {
+  using Numbers = std::vector<int64_t>;
+  CHECK(ReadNumbers("{}") == Numbers{});
+  CHECK(ReadNumbers("{1,-2}") == Numbers{1, -2});
+  CHECK(ReadNumbers("{NULL,7,NULL}") == Numbers{0, 7, 0});
+  CHECK(ReadNumbers("{1") == Numbers{1});
+}
+
 }  // namespace
 }  // namespace semaphored::postgres
