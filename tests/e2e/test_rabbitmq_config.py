@@ -202,7 +202,7 @@ class Configuration(unittest.TestCase):
         client.administer("job", destroy=pb.DestroySemaphore(policy=pb.DESTROY_POLICY_FORCE, now=True))
 
     def test_an_exchange_of_another_kind_ends_no_daemon(self):
-        """A program has made the daemons' exchange anew: they go on when it is theirs again."""
+        """A program has put an exchange of another kind in the place of the daemons': they go on when it is theirs again."""
         exchange = "other-kind/semaphored.changes"
         with Daemon({"node_id": "other-kind"}, store=self.url(options="prefix=other-kind/")) as daemon:
             client = daemon.client()
