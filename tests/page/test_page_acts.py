@@ -284,8 +284,8 @@ class RightsTest(PageCase):
         self.assertFalse(self.client.describe("a/one").paused)
         # The daemon's figures are not for the looker, and the page says so.
         browser.js("location.hash = '#/engine'")
-        browser.wait_text("p.note-line", "to those who may administer all names")
-        self.assertIn("sqlite", browser.text("main"))
+        browser.wait_text("main", "sqlite")
+        browser.wait_text("main", "to those who may administer all names")
         self.assertFalse(browser.js("return document.querySelector('table[aria-label=Limits]').checkVisibility()"))
         browser.js("location.hash = '#/s/b%2Fsecret'")
         browser.wait_text("p.note-line", "There is no such semaphore now, or you may not see it.")
