@@ -35,7 +35,7 @@ TokenPrune::TokenPrune(Connection* holding, TokenBroker* broker, Upkeep* upkeep,
       limit_max_(limit_max) {}
 
 absl::StatusOr<ledger::Pruned> TokenPrune::Run() {
-  absl::StatusOr<Channel> channel = used_->tokens().Open();
+  absl::StatusOr<Channel> channel = all_->Open(used_);
   if (!channel.ok()) return channel.status();
   absl::Status status =
       holding_->DeclarePassively(*channel, broker_->TokenQueue(used_->name())).status();

@@ -232,6 +232,7 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
 // For an answer at once: what is under way to a consumer of ours, or else is free.
 absl::StatusOr<bool> TokenStore::AskForOne(UsedSemaphore* used) {
   UsedTokens& tokens = used->tokens();
+  if (tokens.is_closed()) return absl::UnavailableError("rabbitmq: its permits are lost just now");
   used->MarkAsked(step_);
   absl::StatusOr<Channel> channel = tokens.Open();
   if (!channel.ok()) return channel.status();
@@ -274,7 +275,7 @@ absl::StatusOr<uint32_t> TokenStore::CountElsewhere(const std::string& semaphore
   if (absl::Status status = Ready(); !status.ok()) return status;
   UsedSemaphore* used = used_.Find(semaphore);
   if (used == nullptr) return 0;
-  absl::StatusOr<Channel> channel = used->tokens().Open();
+  absl::StatusOr<Channel> channel = used_.Open(used);
   if (!channel.ok()) return channel.status();
   absl::StatusOr<QueueState> state =
       connection_->DeclarePassively(*channel, broker_.TokenQueue(semaphore));

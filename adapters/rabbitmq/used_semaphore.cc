@@ -32,7 +32,7 @@ void UsedSemaphore::Keep(StoredSemaphore stored) {
 bool UsedSemaphore::IsOld(SteadyTime now) const { return stale_ || now - read_at_ >= kReadAgain; }
 
 absl::Status UsedSemaphore::Tend() {
-  if (!holding_->is_open()) return absl::OkStatus();
+  if (!holding_->is_open() || tokens_.is_closed()) return absl::OkStatus();
   if (stored_.excess() == 0) StopShrinking();
   if (stored_.excess() > 0)
     if (absl::Status status = Shrink(); !status.ok()) return status;

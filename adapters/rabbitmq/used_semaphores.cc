@@ -64,7 +64,7 @@ absl::StatusOr<UsedSemaphore*> UsedSemaphores::Read(const std::string& name) {
   if (used != nullptr && used->stored().incarnation != (*stored)->incarnation) Lose(used);
   used = Keep(name, **std::move(stored));
   // Whether it can be used here must be known before a request receives kFull.
-  const absl::Status open = used->tokens().Open().status();
+  const absl::Status open = Open(used).status();
   if (absl::IsOutOfRange(open)) Drop(name, /*ended=*/false);
   if (!open.ok()) return open;
   // After a new connection also those that wait here have no consumer.
@@ -96,6 +96,11 @@ absl::Status UsedSemaphores::LookForQueue(UsedSemaphore* used) {
   // With any other answer the broker has closed the channel.
   Lose(used);
   return absl::OkStatus();
+}
+
+absl::StatusOr<Channel> UsedSemaphores::Open(UsedSemaphore* used) {
+  if (used->tokens().is_closed()) Lose(used);
+  return used->tokens().Open();
 }
 
 void UsedSemaphores::Lose(UsedSemaphore* used) {

@@ -49,6 +49,9 @@ class UsedSemaphores {
 
   // A daemon that holds permits and consumes nothing gets no notice that the queue has gone: if it has, they are lost.
   absl::Status LookForQueue(UsedSemaphore* used);
+  // Its channel, opened unless it is open. Through another one than that which the broker has closed the claims would have
+  // permits that have gone back: they are lost first. Not while a batch is decided.
+  absl::StatusOr<Channel> Open(UsedSemaphore* used);
   // The channel, or the queue, has gone with all that was held through it.
   void Lose(UsedSemaphore* used);
   void LoseAll();

@@ -120,6 +120,14 @@ TEST_CASE("rabbitmq: what went with a channel is lost, whichever act has heard o
   const std::vector<LostPermit> lost = all.TakeLost();
   REQUIRE(lost.size() == 1);
   CHECK((lost[0].semaphore == name.text && lost[0].claim == claim));
+  // Likewise where another channel is opened before.
+  UsedSemaphore* used = all.Find(name.text);
+  const Channel second = all.Open(used).value();
+  tokens.Hold(claim, *holding->Get(second, name.queue()).value(), 1);
+  REQUIRE(absl::IsNotFound(holding->DeclarePassively(second, NewName()).status()));
+  CHECK(all.Open(used).value() != second);
+  CHECK(tokens.held().empty());
+  CHECK(all.TakeLost().size() == 1);
 }
 
 }  // namespace
