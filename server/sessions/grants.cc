@@ -136,8 +136,10 @@ void Grants::OnQueued(ClaimRecord* record, const Asked& asked, const Outcome& ou
   if (record == nullptr) return;
   // The list of a resume has the lease already, and the lane has not heard of its grant yet. A client would take the
   // lease for one that it does not know, and release it.
-  if (record->state == State::kHeld && record->lease != nullptr)
+  if (record->state == State::kHeld && record->lease != nullptr) {
+    if (record->lost) return ClaimEnds::RefuseLost(record);
     return BecomeHeld(record, record->lease);
+  }
   if (record->charge != nullptr && record->charge->usage() == Usage())
     record->charge->Set({asked.permits, /*waiters=*/1, /*sessions=*/0});
   BecomeWaiting(record, outcome.position(), outcome.wait_reason());

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include "tests/unit/sessions/rooms_world.h"
 
@@ -172,6 +173,21 @@ TEST_CASE("grants: a repeated request takes the earlier claim's record over", "[
   CHECK(former.refused == std::vector<Reason>{Reason::kNotVouched});
   CHECK(world.listener.granted == std::vector<Id>{earlier->id});
   CHECK(world.claims.Find(claim->id) == earlier);
+}
+
+// The list of the resume was read from the engine; the lane that is asked has not heard of the grant.
+TEST_CASE("grants: a request whose lease a resume has listed is granted, and does not wait",
+          "[unit]") {
+  GrantsWorld world;
+  ClaimRecord* listed = world.Held(Id{2, 9}, world.session);
+  listed->listener = nullptr;
+  listed->lost = GENERATE(false, true);
+  world.Ask(world.session, 7);
+  world.host.Answer(world.QueuedOf(listed->id, 1));
+  CHECK(world.listener.queued.empty());
+  CHECK(listed->state == ClaimRecord::State::kHeld);
+  CHECK(world.listener.granted.size() == (listed->lost ? 0 : 1));
+  CHECK(world.listener.refused.size() == (listed->lost ? 1 : 0));
 }
 
 TEST_CASE("grants: a repeated request whose claim has another owner takes it from there",
