@@ -43,7 +43,8 @@ Cluster::Cluster(World* world, EngineHandle engine, Faults* faults, const Cell& 
   }
 }
 
-void Cluster::MakeRoomForOffers() {
+void Cluster::MakeRoomForWorkers() {
+  limits_.sessions_max = std::max(limits_.sessions_max, kWorkersMax + 1);
   limits_.waiters_max = std::max(limits_.waiters_max, 60u);
   limits_.leases_max = std::max(limits_.leases_max, 70u);
 }

@@ -21,9 +21,11 @@ class Cluster {
   int nodes() const { return cell_.exclusive ? 1 : kNodes; }
   bool exclusive() const { return cell_.exclusive; }
   const ledger::Limits& limits() const { return limits_; }
-  // Workers offer themselves at each semaphore: with fewer waiters their offers where there is no ticket would
-  // keep them from where there is one.
-  void MakeRoomForOffers();
+  // Workers keep their sessions to the end: with as few sessions another client would never have one. They
+  // offer themselves at each semaphore: with fewer waiters their offers where there is no ticket would keep
+  // them from where there is one.
+  static constexpr uint32_t kWorkersMax = 3;
+  void MakeRoomForWorkers();
   int64_t client_retention_ms() const { return client_retention_ms_; }
 
   // One more process of the node; of one that lives already, too, if the engine is shared.

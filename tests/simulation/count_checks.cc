@@ -295,12 +295,14 @@ std::set<uint32_t> CountChecks::Expected(const Scene& scene) const {
   for (const LeaseChange& change : scene.delta->leases) {
     if (change.before) leases.erase(change.before->id);
     if (change.after) leases.insert_or_assign(change.after->id, *change.after);
-    // What the act itself has ended or recalled it has counted before.
+    // What the act itself has ended or recalled it has counted before. (A lease that was recalled
+    // earlier may have ended before the act, by the end of its grace.)
+    const bool grace_ended = !change.after && change.before && change.before->recall.pending();
     const bool acted =
         change.cause == EndCause::kRevoked || change.cause == EndCause::kRecalled ||
         change.cause == EndCause::kDestroyed ||
         (change.before && change.after && change.before->recall != change.after->recall);
-    if (!acted) look();
+    if (!acted || grace_ended) look();
   }
   for (const TicketChange& change : scene.delta->tickets) {
     if (change.before) tickets.erase(change.before->id);

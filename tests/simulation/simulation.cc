@@ -143,10 +143,10 @@ class Simulation {
   void MakeTicketClients() {
     Random& random = world_.random();
     around_.tickets = true;
-    cluster_.MakeRoomForOffers();
+    cluster_.MakeRoomForWorkers();
     checks_.SetLimits(cluster_.limits(), cell_.exclusive);
     around_.dead_letters = random.Chance(options_.crowd);
-    const int workers = static_cast<int>(random.Between(1, 3));
+    const int workers = static_cast<int>(random.Between(1, Cluster::kWorkersMax));
     const int64_t enqueuers = random.Between(1, 2);
     for (int i = 0; i < workers; ++i) {
       actors_.push_back(std::make_shared<WorkClient>(&around_, static_cast<int>(actors_.size()),

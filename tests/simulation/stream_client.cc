@@ -120,7 +120,7 @@ bool StreamClient::HandleSession(const Reply& reply) {
       return true;
     case Reply::Kind::kSessionEnded:
       Trace(absl::StrCat("is told that its session has ended: ",
-                         std::string(ReasonName(reply.reason))));
+                         std::string(ReasonName(reply.reason)), ", "));
       if (reply.code == absl::StatusCode::kNotFound) {
         LoseSession();
       } else {
