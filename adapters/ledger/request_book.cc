@@ -37,6 +37,11 @@ void RequestBook::BeginRun() { looked_up_.clear(); }
 
 void RequestBook::BeginBatch() {
   assumed_new_.clear();
+  // Those of whom no row speaks after their batch are nothing to remember, and shut out no one.
+  for (const uint32_t number : std::exchange(added_, {})) {
+    const Client* client = clients_.Find(number);
+    if (client != nullptr && !client->stored) clients_.Forget(number);
+  }
   ++batch_;
   one_shots_.BeginBatch(sources_.state->ClaimCountOf(0));
 }
@@ -84,14 +89,10 @@ absl::StatusOr<std::optional<Outcome>> RequestBook::FindOneShot(const Command& c
 
 Client* RequestBook::FindOrAdd(std::string_view client_id) {
   if (Client* client = clients_.Find(client_id); client != nullptr) return client;
-  if (clients_.size() >= clients_max_) {
-    Client* oldest = clients_.Oldest();
-    const bool in_use = sources_.state->ClaimCountOf(oldest->number) > 0 || oldest->stored ||
-                        oldest->batch == batch_;
-    if (in_use) return nullptr;
-    clients_.Forget(oldest->number);
-  }
-  return clients_.Add(std::string(client_id), now_());
+  if (clients_.size() >= clients_max_) return nullptr;
+  Client* added = clients_.Add(std::string(client_id), now_());
+  added_.push_back(added->number);
+  return added;
 }
 
 // A command that is carried out in parts is one request: its last part has the request's id.
@@ -294,10 +295,6 @@ void RequestBook::ForgetClients(Transaction* transaction) {
     // It holds or waits, or speaks just now: looked at again when as much time has passed.
     if (sources_.state->ClaimCountOf(oldest->number) > 0 || oldest->batch == batch_) {
       clients_.Use(oldest, now);
-      continue;
-    }
-    if (!oldest->stored) {
-      clients_.Forget(oldest->number);
       continue;
     }
     transaction->forgotten_clients.push_back(oldest->number);

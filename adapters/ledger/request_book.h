@@ -119,7 +119,8 @@ class RequestBook {
   const uint32_t clients_max_;
   const std::chrono::milliseconds client_retention_;
   Clients clients_;
-  uint64_t batch_ = 0;  // Counts batches.
+  uint64_t batch_ = 0;           // Counts batches.
+  std::vector<uint32_t> added_;  // Clients that are new in this batch.
   std::vector<NamedRequest> assumed_new_;
   OneShots one_shots_;
   // By client id and the rest of the request's key: the client may have no number yet.

@@ -140,6 +140,18 @@ CONTRACT_CASE("clients that are remembered have a limit") {
   CHECK(daemon.Acquire("s", {.client = "c", .sequence = 1}).kind == OutcomeKind::kGranted);
 }
 
+CONTRACT_CASE(
+    "a client whose requests are refused takes no place among those that are remembered") {
+  world.options().clients_max = 2;
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 1);
+  daemon.Create("t", 1);
+  daemon.Grant("s", {.client = "holder", .sequence = 1});
+  for (const char* refused : {"x", "y", "z"})
+    CHECK(daemon.Acquire("s", {.client = refused, .sequence = 1}).kind == OutcomeKind::kFull);
+  CHECK(daemon.Acquire("t", {.client = "new", .sequence = 1}).kind == OutcomeKind::kGranted);
+}
+
 CONTRACT_CASE("at the limit of clients the silent make room for new ones") {
   world.options().clients_max = 1;
   world.options().client_retention = std::chrono::minutes(1);
