@@ -63,19 +63,21 @@ std::set<uint32_t> SlotsOf(const json& runs) {
 json JsonOf(const StoredSemaphore& stored) {
   const SemaphoreRow& row = stored.row;
   const Settings& settings = row.settings;
-  return json{{"limit", row.limit},
-              {"backfill", settings.backfill},
-              {"longest_hold_ms", settings.longest_hold_ms},
-              {"recall_grace_ms", settings.recall_grace_ms},
-              {"waiters_max", settings.waiters_max},
-              {"paused", row.paused},
-              {"destroying", row.destroying},
-              {"created_at_unix_ms", row.created_at_unix_ms},
-              {"owner", row.owner},
-              {"incarnation", stored.incarnation},
-              {"act", stored.act},
-              {"slots", RunsOf(stored.slots)},
-              {"doubtful", RunsOf(stored.doubtful)}};
+  json content{{"limit", row.limit},
+               {"backfill", settings.backfill},
+               {"longest_hold_ms", settings.longest_hold_ms},
+               {"recall_grace_ms", settings.recall_grace_ms},
+               {"waiters_max", settings.waiters_max},
+               {"paused", row.paused},
+               {"destroying", row.destroying},
+               {"created_at_unix_ms", row.created_at_unix_ms},
+               {"owner", row.owner},
+               {"incarnation", stored.incarnation},
+               {"act", stored.act},
+               {"slots", RunsOf(stored.slots)},
+               {"doubtful", RunsOf(stored.doubtful)}};
+  if (stored.making) content["making"] = true;
+  return content;
 }
 
 absl::StatusOr<StoredSemaphore> ReadStored(const std::string& name, const json& read) {
@@ -97,6 +99,7 @@ absl::StatusOr<StoredSemaphore> ReadStored(const std::string& name, const json& 
     read.at("act").get_to(stored.act);
     stored.slots = SlotsOf(read.at("slots"));
     stored.doubtful = SlotsOf(read.at("doubtful"));
+    stored.making = read.value("making", false);
     if (row.limit > kSlotMax) throw std::out_of_range("a limit that cannot be");
   } catch (const std::exception& error) {
     return absl::DataLossError(absl::StrCat("rabbitmq: the settings of ", name,
@@ -152,6 +155,10 @@ std::optional<Token> ReadToken(const std::string& text) {
   return token;
 }
 
+bool IsVoid(const Token& token, const StoredSemaphore& stored) {
+  return token.base >> kCountBits <= stored.incarnation;
+}
+
 absl::Status TokenBroker::Ready() { return connection_->Open(); }
 
 absl::StatusOr<std::unique_ptr<Document>> TokenBroker::OpenSettings(const std::string& name,
@@ -174,9 +181,15 @@ absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Read(const std::stri
   absl::StatusOr<std::unique_ptr<Document>> document = OpenSettings(name, /*make=*/false);
   if (absl::IsNotFound(document.status())) return std::optional<StoredSemaphore>();
   if (!document.ok()) return document.status();
-  if ((*document)->empty()) return std::optional<StoredSemaphore>();
-  absl::StatusOr<StoredSemaphore> stored = ReadStored(name, (*document)->content());
+  return ReadMade(name, **document);
+}
+
+absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::ReadMade(const std::string& name,
+                                                                     const Document& document) {
+  if (document.empty()) return std::optional<StoredSemaphore>();
+  absl::StatusOr<StoredSemaphore> stored = ReadStored(name, document.content());
   if (!stored.ok()) return stored.status();
+  if (stored->making) return std::optional<StoredSemaphore>();
   return std::optional<StoredSemaphore>(*std::move(stored));
 }
 
@@ -279,6 +292,9 @@ absl::Status TokenBroker::Fill(Document* document, StoredSemaphore* stored,
   if (absl::Status status = Write(document, stored); !status.ok()) return status;
   if (absl::Status status = Publish(stored, missing, *generation << kCountBits); !status.ok())
     return status;
+  if (stored->making && (!stored->doubtful.empty() || stored->slots.size() < stored->wanted()))
+    return absl::UnavailableError("rabbitmq: the broker has not confirmed all permits");
+  stored->making = false;
   return Write(document, stored);
 }
 
@@ -291,6 +307,14 @@ absl::Status TokenBroker::MakeTokenQueue(const std::string& name) {
   return absl::UnimplementedError(
       absl::StrCat(status.message(), ": the queue ", TokenQueue(name),
                    " is there and is no quorum queue of semaphored's; adopt it, or delete it"));
+}
+
+absl::Status TokenBroker::DeleteTokenQueue(const std::string& name) {
+  absl::StatusOr<Channel> channel = connection_->OpenChannel();
+  if (!channel.ok()) return channel.status();
+  absl::Status status = connection_->Delete(*channel, TokenQueue(name)).status();
+  if (connection_->is_open(*channel)) connection_->CloseChannel(*channel).IgnoreError();
+  return status;
 }
 
 // Empty settings were never written, or an administrator has purged them; then there may be
@@ -336,9 +360,12 @@ absl::StatusOr<StoredSemaphore> TokenBroker::CreateLocked(const SemaphoreRow& ro
   if (!generation.ok()) return generation.status();
   absl::StatusOr<std::unique_ptr<Document>> document = OpenSettings(row.name, /*make=*/true);
   if (!document.ok()) return document.status();
-  if (!(*document)->empty())
+  const absl::StatusOr<std::optional<StoredSemaphore>> there = ReadMade(row.name, **document);
+  if (!there.ok() || *there)
     return absl::AlreadyExistsError(absl::StrCat("rabbitmq: ", row.name, " is there"));
-  if (absl::Status status = CheckUnused(row.name); !status.ok()) return status;
+  // Of a making that was broken off nothing is kept, since its tokens may be there or not.
+  absl::Status unused = (*document)->empty() ? CheckUnused(row.name) : DeleteTokenQueue(row.name);
+  if (!unused.ok()) return unused;
   if (absl::Status status = MakeTokenQueue(row.name); !status.ok()) return status;
   (*document)->BeginAt(*generation << kVersionBits);
   *begun = true;
@@ -346,6 +373,7 @@ absl::StatusOr<StoredSemaphore> TokenBroker::CreateLocked(const SemaphoreRow& ro
   stored.row = row;
   stored.act = act;
   stored.incarnation = *generation;
+  stored.making = stored.wanted() > 0;
   const auto nothing = [] { return absl::OkStatus(); };
   if (absl::Status status = Fill(document->get(), &stored, nothing); !status.ok()) return status;
   document->reset();
@@ -387,15 +415,14 @@ absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Change(
   absl::StatusOr<std::unique_ptr<Document>> document = OpenSettings(name, /*make=*/false);
   if (absl::IsNotFound(document.status())) return std::optional<StoredSemaphore>();
   if (!document.ok()) return document.status();
-  if ((*document)->empty()) return std::optional<StoredSemaphore>();
-  absl::StatusOr<StoredSemaphore> stored = ReadStored(name, (*document)->content());
-  if (!stored.ok()) return stored.status();
-  if (absl::Status status = change(&*stored); !status.ok()) return status;
-  if (absl::Status status = Fill(document->get(), &*stored, before_writing); !status.ok())
+  absl::StatusOr<std::optional<StoredSemaphore>> stored = ReadMade(name, **document);
+  if (!stored.ok() || !*stored) return stored;
+  if (absl::Status status = change(&**stored); !status.ok()) return status;
+  if (absl::Status status = Fill(document->get(), &**stored, before_writing); !status.ok())
     return status;
   document->reset();
-  Announce(name, stored->row.revision);
-  return std::optional<StoredSemaphore>(*std::move(stored));
+  Announce(name, (*stored)->row.revision);
+  return stored;
 }
 
 absl::StatusOr<StoredSemaphore> TokenBroker::Update(const SemaphoreRow& row, uint64_t act,

@@ -43,6 +43,8 @@ struct StoredSemaphore {
   uint64_t act = 0;             // The number of the act that wrote it last.
   std::set<uint32_t> slots;     // That have a token.
   std::set<uint32_t> doubtful;  // Of these it is not known whether their token arrived.
+  // Not all of its first tokens are known to have arrived: it is not there yet, and is made again.
+  bool making = false;
 
   // How many tokens there should be.
   uint32_t wanted() const { return row.destroying ? 0 : row.limit; }
@@ -58,6 +60,9 @@ struct Token {
 std::string TokenText(const Token& token);
 // nullopt: it is none of ours.
 std::optional<Token> ReadToken(const std::string& text);
+// It was sent before the queue of tokens was made (again), and arrived late: it is no permit, and is to be
+// acknowledged.
+bool IsVoid(const Token& token, const StoredSemaphore& stored);
 
 class TokenBroker {
  public:
@@ -99,7 +104,7 @@ class TokenBroker {
   // Limit and settings as in `row`. More tokens are published at once; tokens above the limit stay
   // until a daemon takes them out. ABORTED: not at row.revision any more. NOT_FOUND: it has gone.
   absl::StatusOr<StoredSemaphore> Update(const SemaphoreRow& row, uint64_t act, bool* begun);
-  // What the act has written; nullopt: it has written nothing, and never will.
+  // What the act has written; nullopt: it has written nothing that counts, and never will.
   absl::StatusOr<std::optional<StoredSemaphore>> FindAct(const std::string& name, uint64_t act);
   // Also if it is not there, or only in part; so it may be repeated. Destroys this incarnation only
   // (0: any): another one has been made since, and is left alone. UNIMPLEMENTED: a newer daemon has made the
@@ -142,6 +147,10 @@ class TokenBroker {
   // Whether this daemon may write the name's part of the registry.
   absl::Status JudgeRegistry(const std::string& name);
   absl::Status MakeTokenQueue(const std::string& name);
+  absl::Status DeleteTokenQueue(const std::string& name);
+  // What the settings of a name say; nullopt: they say nothing, or of one whose making was broken off.
+  static absl::StatusOr<std::optional<StoredSemaphore>> ReadMade(const std::string& name,
+                                                                 const Document& document);
   absl::Status CheckUnused(const std::string& name);
   // REQUIRES: the caller has LockAdmin.
   absl::StatusOr<StoredSemaphore> CreateLocked(const SemaphoreRow& row, uint64_t act, bool* begun);

@@ -75,7 +75,7 @@ void TokenPrune::Add(Delivery delivery) {
   const std::optional<Token> token = ReadToken(delivery.body);
   if (!token) {
     strangers_.push_back(std::move(delivery));
-  } else if (!seen_.insert(token->slot).second) {
+  } else if (IsVoid(*token, used_->stored()) || !seen_.insert(token->slot).second) {
     others_.push_back(std::move(delivery));
   } else {
     tokens_.emplace(token->slot, std::move(delivery));

@@ -18,6 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int kRegistryParts = 32;
+// Tokens begin with it, above the 32 bits that count what is granted.
+constexpr uint64_t kGenerationMax = uint64_t{1} << 31;
 
 struct RegistryContent {
   uint64_t generation = 0;
@@ -31,7 +33,8 @@ absl::StatusOr<RegistryContent> ReadRegistry(const std::string& queue, const Doc
   const json& content = document.content();
   const auto generation = content.find("generation");
   const auto names = content.find("names");
-  if (generation == content.end() || !generation->is_number_unsigned() || names == content.end() ||
+  if (generation == content.end() || !generation->is_number_unsigned() ||
+      generation->get<uint64_t>() > kGenerationMax || names == content.end() ||
       !names->is_array() ||
       !std::ranges::all_of(*names, [](const json& name) { return name.is_string(); }))
     return absl::DataLossError(absl::StrCat(

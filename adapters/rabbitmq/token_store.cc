@@ -216,12 +216,16 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
       if (!*any) return std::nullopt;
     }
     Delivery delivery = *tokens.TakeSpare();
-    if (const std::optional<Token> token = ReadToken(delivery.body)) {
+    const std::optional<Token> token = ReadToken(delivery.body);
+    if (token && IsVoid(*token, used->stored())) {
+      tokens.Discard(delivery).IgnoreError();  // Else it comes again.
+    } else if (token) {
       tokens.Hold(claim, delivery, token->slot);
       taken_.emplace_back(semaphore, claim);
       return Permit{token->slot, TokenOf(*token, delivery)};
+    } else {
+      used->KeepStranger(std::move(delivery));
     }
-    used->KeepStranger(std::move(delivery));
   }
   return NotAsked(semaphore,
                   absl::UnavailableError("rabbitmq: extra messages stand before the permits of " +

@@ -109,13 +109,14 @@ void UsedSemaphore::OnShrinking(Delivery delivery) {
     shrink_again_ = {};
     return;
   }
-  if (!shrinking_ || stored_.excess() <= removed_.size()) {
+  const bool is_void = IsVoid(*token, stored_);
+  if (!is_void && (!shrinking_ || stored_.excess() <= removed_.size())) {
     // One more than was to go: the consumer is about to be cancelled, then it goes back.
     tokens_.AddSpare(std::move(delivery));
     return;
   }
   holding_->Acknowledge(tokens_.channel(), delivery.delivery_tag).IgnoreError();
-  removed_.insert(token->slot);
+  if (!is_void) removed_.insert(token->slot);
 }
 
 // A slot is struck, and so may be given a new token one day, only when its old one has gone for

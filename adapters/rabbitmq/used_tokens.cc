@@ -46,11 +46,20 @@ absl::Status UsedTokens::GiveBack(const Id& claim) {
   if (found == held_.end()) return absl::OkStatus();
   const Held held = std::move(found->second);
   held_.erase(found);
-  for (auto& [priority, consumer] : consumers_) {
-    if (consumer.tag == held.consumer_tag && consumer.outstanding > 0) --consumer.outstanding;
-  }
+  GetsRoom(held.consumer_tag);
   given_back_at_ = SteadyClock::now();
   return connection_->Reject(channel_, held.delivery_tag);
+}
+
+void UsedTokens::GetsRoom(const std::string& consumer_tag) {
+  for (auto& [priority, consumer] : consumers_) {
+    if (consumer.tag == consumer_tag && consumer.outstanding > 0) --consumer.outstanding;
+  }
+}
+
+absl::Status UsedTokens::Discard(const Delivery& delivery) {
+  GetsRoom(delivery.consumer_tag);
+  return connection_->Acknowledge(channel_, delivery.delivery_tag);
 }
 
 std::optional<Delivery> UsedTokens::TakeSpare() {

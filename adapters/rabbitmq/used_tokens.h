@@ -54,6 +54,8 @@ class UsedTokens {
   std::optional<Delivery> TakeSpare();
   bool has_spare() const { return !spare_.empty(); }
   void AddSpare(Delivery delivery);
+  // Removes what was delivered from the queue. Only sends.
+  absl::Status Discard(const Delivery& delivery);
   // Permits of claims, and spare tokens.
   size_t here() const { return held_.size() + spare_.size(); }
   // When something was last given back: the broker counts it a moment later.
@@ -98,6 +100,8 @@ class UsedTokens {
     uint32_t outstanding = 0;  // Deliveries that have not been given back.
   };
 
+  // Of what this consumer has been sent, something goes back or away.
+  void GetsRoom(const std::string& consumer_tag);
   absl::Status CancelTags(const std::vector<std::string>& tags);
   using Consumers = std::map<int32_t, Consumer>;
   // *at is then the next one.
