@@ -55,8 +55,9 @@ std::optional<ledger::PermitSource::Permit> SlotStore::Take(const std::string& s
                                                             const Id& claim, bool waits) {
   Used* used = Find(semaphore);
   if (used == nullptr || used->row.destroying) return std::nullopt;
-  if (absl::Status status = Ready(); !status.ok())
-    return NotAsked(semaphore, std::move(status), waits);
+  // A new connection is made between decisions only: what this one has granted would go with the former.
+  if (!holding_->is_open() || holding_->life() != life_)
+    return NotAsked(semaphore, absl::UnavailableError("rabbitmq: the connection broke"), waits);
   for (int attempt = 0; attempt < kRacesMax; ++attempt) {
     absl::StatusOr<const SlotView*> view = See(semaphore, used, /*wide=*/false);
     if (!view.ok()) return NotAsked(semaphore, view.status(), waits);

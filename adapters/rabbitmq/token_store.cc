@@ -204,7 +204,9 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
   UsedSemaphore* used = used_.Find(semaphore);
   // While there are more tokens than permits no request is granted.
   if (used == nullptr || used->stored().excess() > 0) return std::nullopt;
-  if (absl::Status status = Ready(); !status.ok()) return NotAsked(semaphore, status, waits);
+  // A new connection is made between decisions only: what this one has granted would go with the former.
+  if (!connection_->is_open() || connection_->life() != life_)
+    return NotAsked(semaphore, absl::UnavailableError("rabbitmq: the connection broke"), waits);
   UsedTokens& tokens = used->tokens();
   for (size_t strangers = 0; strangers < kStrangersAtOnce; ++strangers) {
     if (!tokens.has_spare()) {
