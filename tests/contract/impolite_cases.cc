@@ -105,6 +105,8 @@ CONTRACT_CASE("impolite: another act under the same id is refused, and not done"
       CHECK(second.Do(pause).kind == OutcomeKind::kReused);
       CHECK_FALSE(second.Describe(name).row.paused);
     }
+    const AdminCommand destroy{{client, 1}, name, 0, AdminDestroy{DestroyPolicy::kForce}};
+    CHECK(second.Do(destroy).kind == OutcomeKind::kReused);
     const Outcome repeated = second.Do(resize);
     CHECK(repeated.kind == OutcomeKind::kDone);
     CHECK(repeated.changed);
