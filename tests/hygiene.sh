@@ -66,6 +66,9 @@ report "the walk in docs/architecture.md is gone" "$([ "$(named_files | wc -l)" 
 report "a line of prose has more than 200 characters" \
   "$(git ls-files '*.md' | LC_ALL=C.UTF-8 xargs grep -nE '^[^|].{200,}' | cut -c 1-80 || true)"
 
+report "a decision record is longer than a page (700 words)" \
+  "$(files 'docs/adr/*.md' | xargs -0 wc -w | awk '$2 != "total" && $1 > 700')"
+
 report "a shell script is not executable" \
   "$(git ls-files -s '*.sh' '.ci/run' | awk '$1 != "100755" {print $4}')"
 report "a shell script does not parse" \

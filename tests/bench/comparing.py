@@ -52,6 +52,11 @@ class Daemons:
                 process.kill()
                 process.wait()
 
+    @staticmethod
+    def _read(path):
+        with open(path, encoding="utf-8", errors="replace") as log:
+            return log.read()
+
     def _start(self, number):
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -62,13 +67,10 @@ class Daemons:
                 stdout=log, stderr=log)
         self._processes.append(process)
         deadline = time.monotonic() + 20
-        while True:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
+        # A connection that is accepted earlier is closed again.
+        while f"serving on 127.0.0.1:{port}" not in (said := self._read(path)):
             if process.poll() is not None or time.monotonic() > deadline:
-                with open(path, encoding="utf-8", errors="replace") as log:
-                    sys.exit(f"compare: the daemon does not listen:\n{log.read()}")
+                sys.exit(f"compare: the daemon does not serve:\n{said}")
             time.sleep(0.05)
         self.addresses.append(f"127.0.0.1:{port}")
 

@@ -5,6 +5,7 @@ that a dead daemon hosted (dead). The daemons are real, on an engine of their ow
     tests/bench/take_over.py restart --leases 100000            # on the embedded store
     tests/bench/take_over.py restart --leases 40000 --postgres
     tests/bench/take_over.py dead --leases 40000                # on Postgres, two daemons
+    tests/bench/take_over.py restart --within 5                 # fails if it takes longer, in seconds
 
 Each lease has a semaphore of its own. SEMAPHORED_BIN_DIR and SEMAPHORED_STUBS_DIR as in tests/e2e.
 """
@@ -65,7 +66,7 @@ def resume(daemon, sessions):
     return back
 
 
-def restart(leases, store=None):
+def restart(leases, within_s, store=None):
     with Daemon(store=store) as daemon:
         sessions = hold(daemon, leases)
         daemon.kill9()
@@ -76,6 +77,8 @@ def restart(leases, store=None):
         print(f"restart with {leases} leases: serving after {took:.2f} s", flush=True)
         back = resume(daemon, sessions)
         print(f"{back} leases were resumed", flush=True)
+        if took > within_s:
+            sys.exit(f"the restart took {took:.2f} s: {within_s:g} s are allowed")
         return back == leases
 
 
@@ -110,15 +113,18 @@ def main():
     parser.add_argument("what", choices=["restart", "dead"])
     parser.add_argument("--leases", type=int, default=40_000)
     parser.add_argument("--postgres", action="store_true", help="of restart")
+    parser.add_argument("--within", type=float, default=float("inf"), help="seconds that a restart may take")
     options = parser.parse_args()
     try:
         if options.what == "restart" and not options.postgres:
-            done = restart(options.leases)
+            done = restart(options.leases, options.within)
         else:
             with tempfile.TemporaryDirectory() as folder, \
                     PostgresServer(os.path.join(folder, "pg")) as server:
-                run = restart if options.what == "restart" else dead
-                done = run(options.leases, server.url())
+                if options.what == "restart":
+                    done = restart(options.leases, options.within, server.url())
+                else:
+                    done = dead(options.leases, server.url())
     except grpc.RpcError as error:
         sys.exit(f"{error.code()}: {error.details()}")
     sys.exit(0 if done else "leases were lost")

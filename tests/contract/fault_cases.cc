@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/contract/world.h"
@@ -121,6 +122,43 @@ CONTRACT_CASE("fault: a late repeat is not carried out by a daemon that does not
   }
   CHECK(b.Describe("s").held == 0);
   b.Grant("s", {.client = "c", .sequence = kRequests});
+}
+
+CONTRACT_CASE("fault: an acquire that is refused leaves no new semaphore behind") {
+  world.options().request_window = 4;
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 3);
+  daemon.Grant("s", {.client = "c", .sequence = 100});
+  for (const bool waits : {false, true}) {
+    Ask reused{.limit = 2, .wait = waits, .client = "c", .sequence = 100};
+    Ask late = reused;
+    late.sequence = 1;
+    const Ask homeless{.limit = 2, .wait = waits, .session = world.NewId()};
+    std::vector<std::pair<Ask, OutcomeKind>> refused = {{reused, OutcomeKind::kReused},
+                                                        {late, OutcomeKind::kTooOld},
+                                                        {homeless, OutcomeKind::kSessionLost}};
+    if (world.guarantees().weighted)
+      refused.emplace_back(Ask{.permits = 3, .limit = 2, .wait = waits},
+                           OutcomeKind::kExceedsLimit);
+    // Each alone, and twice in a batch with an acquire that is granted.
+    std::vector<Command> batch;
+    for (size_t i = 0; i < refused.size(); ++i) {
+      const std::string name = "new" + std::to_string(i);
+      CHECK(daemon.Acquire(name, refused[i].first).kind == refused[i].second);
+      CHECK_FALSE(daemon.Exists(name));
+      for (int twice = 0; twice < 2; ++twice)
+        batch.emplace_back(world.MakeAcquire(name, refused[i].first));
+    }
+    batch.emplace_back(world.MakeAcquire("s", {}));
+    const std::vector<Outcome> outcomes = daemon.DoAll(std::move(batch));
+    for (size_t i = 0; i < 2 * refused.size(); ++i)
+      CHECK(outcomes[i].kind == refused[i / 2].second);
+    CHECK(outcomes.back().kind == OutcomeKind::kGranted);
+    for (size_t i = 0; i < refused.size(); ++i)
+      CHECK_FALSE(daemon.Exists("new" + std::to_string(i)));
+  }
+  if (!SharesClaims(world)) return;
+  CHECK_FALSE(world.OpenAnother("b").Exists("new0"));
 }
 
 CONTRACT_CASE("fault: a waiter that is older than a revoke is granted by it, and not revoked") {

@@ -88,22 +88,31 @@ CONTRACT_CASE("impolite: one id for two semaphores in one batch is one request")
 }
 
 CONTRACT_CASE("impolite: another act under the same id is refused, and not done") {
-  Daemon& daemon = world.daemon();
-  daemon.Create("s", 3);
-  const AdminCommand resize{
-      {"admin", 1}, "s", 0, AdminResize{AdminResize::Change::kSet, 5, 100, {}, {}}};
-  CHECK(daemon.Do(resize).kind == OutcomeKind::kDone);
-  AdminCommand other = resize;
-  std::get<AdminResize>(other.act).amount = 7;
-  CHECK(daemon.Do(other).kind == OutcomeKind::kReused);
-  CHECK(daemon.Describe("s").row.limit == 5);
-  if (world.guarantees().settings) {
-    const AdminCommand pause{{"admin", 1}, "s", 0, AdminPause{true}};
-    CHECK(daemon.Do(pause).kind == OutcomeKind::kReused);
-    CHECK_FALSE(daemon.Describe("s").row.paused);
-  }
-  CHECK(daemon.Do(resize).kind == OutcomeKind::kDone);
-  CHECK(daemon.Acquire("s", {.client = "admin", .sequence = 1}).kind == OutcomeKind::kReused);
+  int round = 0;
+  OnEachPairAndLanes(world, [&](Daemon& first, Daemon& second) {
+    const std::string name = "s" + std::to_string(++round);
+    const std::string client = "admin" + std::to_string(round);
+    first.Create(name, 3);
+    const AdminCommand resize{
+        {client, 1}, name, 0, AdminResize{AdminResize::Change::kSet, 5, 100, {}, {}}};
+    CHECK(first.Do(resize).kind == OutcomeKind::kDone);
+    AdminCommand other = resize;
+    std::get<AdminResize>(other.act).amount = 7;
+    CHECK(second.Do(other).kind == OutcomeKind::kReused);
+    CHECK(second.Describe(name).row.limit == 5);
+    if (world.guarantees().settings) {
+      const AdminCommand pause{{client, 1}, name, 0, AdminPause{true}};
+      CHECK(second.Do(pause).kind == OutcomeKind::kReused);
+      CHECK_FALSE(second.Describe(name).row.paused);
+    }
+    const AdminCommand destroy{{client, 1}, name, 0, AdminDestroy{DestroyPolicy::kForce}};
+    CHECK(second.Do(destroy).kind == OutcomeKind::kReused);
+    const Outcome repeated = second.Do(resize);
+    CHECK(repeated.kind == OutcomeKind::kDone);
+    CHECK(repeated.changed);
+    CHECK(second.Acquire(name, {.client = client, .sequence = 1}).kind == OutcomeKind::kReused);
+    CHECK(first.Describe(name).row.limit == 5);
+  });
 }
 
 CONTRACT_CASE("impolite: another acquire under the same id is refused") {

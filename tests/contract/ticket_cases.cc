@@ -1,5 +1,8 @@
 // A ticket's way: enqueued, offered for, carried out.
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/contract/tickets.h"
 
@@ -361,6 +364,78 @@ CONTRACT_CASE("tickets: repeated requests are answered once") {
   CHECK(tickets.Enqueue({.client = "c", .sequence = 1}).claim == id);
   CHECK(tickets.Counts() == TicketCounts());
   CHECK_FALSE(tickets.Has(other));
+}
+
+CONTRACT_CASE("tickets: another request under the same id is refused, and not done") {
+  if (!KeepsTickets(world)) return;
+  int round = 0;
+  OnEachPairAndLanes(world, [&](Daemon& first, Daemon& second) {
+    const std::string name = "s" + std::to_string(++round);
+    const std::string client = "c" + std::to_string(round);
+    first.Create(name, 1);
+    const Tickets here(&world, &first, name);
+    const Tickets there(&world, &second, name);
+    const Job job{.client = client, .sequence = 1};
+    const Id id = here.Put(job);
+    std::vector<Job> jobs(4, job);
+    jobs[0].payload = "other work";
+    jobs[1].content_type = "text/html";
+    jobs[2].priority = 1;
+    jobs[3].delay_ms = 1'000;
+    for (const Job& other : jobs) CHECK(there.Enqueue(other).kind == OutcomeKind::kReused);
+    CHECK(there.Counts() == TicketCounts{.queued = 1});
+    CHECK(*there.Show(id).payload == job.payload);
+    CHECK(there.Enqueue(job).claim == id);
+
+    FinishCommand finish = here.MakeFinish(here.Get().ticket->lease, Result::kReject);
+    finish.requester = {client, 2};
+    REQUIRE(first.Do(finish).kind == OutcomeKind::kReleased);
+    finish.result = Result::kDone;
+    CHECK(second.Do(finish).kind == OutcomeKind::kReused);
+    CHECK(there.Counts() == TicketCounts{.dead = 1});
+
+    const AdminCommand requeue{{client, 3}, name, 0, AdminRequeue{}};
+    CHECK(first.Do(requeue).affected() == 1);
+    REQUIRE(here.Finish(here.Get().ticket->lease, Result::kReject).kind == OutcomeKind::kReleased);
+    const auto act = [&](auto other) {
+      return second.Do(AdminCommand{{client, 3}, name, 0, std::move(other)}).kind;
+    };
+    CHECK(act(AdminRequeue{id}) == OutcomeKind::kReused);
+    CHECK(act(AdminPurge{}) == OutcomeKind::kReused);
+    CHECK(act(AdminCancelTicket{id, true}) == OutcomeKind::kReused);
+    CHECK(act(AdminPrioritizeTicket{id, 1}) == OutcomeKind::kReused);
+    CHECK(act(AdminDestroy{DestroyPolicy::kForce}) == OutcomeKind::kReused);
+    CHECK(second.Do(requeue).affected() == 1);
+    CHECK(there.Counts() == TicketCounts{.dead = 1});
+  });
+}
+
+CONTRACT_CASE("tickets: a request below the window is refused, and not done") {
+  world.options().request_window = 4;
+  if (!KeepsTickets(world)) return;
+  Daemon& daemon = world.daemon();
+  daemon.Create("s", 1);
+  const Tickets tickets(&world, &daemon);
+  tickets.Put();
+  REQUIRE(tickets.Finish(tickets.Get().ticket->lease, Result::kReject).kind ==
+          OutcomeKind::kReleased);
+  const Id id = tickets.Put({.client = "c", .sequence = 100});
+  const Id claim = tickets.Get().ticket->lease;
+  const TicketCounts counts{.assigned = 1, .dead = 1};
+  REQUIRE(tickets.Counts() == counts);
+  CHECK(tickets.Enqueue({.client = "c", .sequence = 1}).kind == OutcomeKind::kTooOld);
+  FinishCommand finish = tickets.MakeFinish(claim);
+  finish.requester = {"c", 1};
+  CHECK(daemon.Do(finish).kind == OutcomeKind::kTooOld);
+  const auto act = [&](auto late) {
+    return daemon.Do(AdminCommand{{"c", 1}, "s", 0, std::move(late)}).kind;
+  };
+  CHECK(act(AdminRequeue{}) == OutcomeKind::kTooOld);
+  CHECK(act(AdminPurge{}) == OutcomeKind::kTooOld);
+  CHECK(act(AdminCancelTicket{id, true}) == OutcomeKind::kTooOld);
+  CHECK(act(AdminPrioritizeTicket{id, 1}) == OutcomeKind::kTooOld);
+  CHECK(act(AdminDestroy{DestroyPolicy::kForce}) == OutcomeKind::kTooOld);
+  CHECK(tickets.Counts() == counts);
 }
 
 CONTRACT_CASE("tickets: a lease that nobody took a ticket for cannot be finished") {
