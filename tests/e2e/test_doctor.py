@@ -1,24 +1,29 @@
 """semctl doctor: what it finds of daemons that are well, and of those that are not."""
 
+import concurrent.futures
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import ssl
 import subprocess
 import tempfile
 import threading
+import time
 import unittest
 
 import cluster
 from certificates import Authority
 from cluster import Cluster
-from daemon import BIN_DIR, BOUND_S, Daemon, free_port
+from daemon import BIN_DIR, BOUND_S, Daemon, free_port, grpc, pb, pb_grpc
 from test_security import TlsDaemon, new_token
 
 SEMCTL = os.path.join(BIN_DIR, "semctl")
 OK, WARNS, FAILS, UNREACHABLE = 0, 1, 119, 123
+VERSION = json.loads(subprocess.run([SEMCTL, "version", "-o", "json"], check=True, capture_output=True, text=True,
+                                    timeout=BOUND_S).stdout)["version"]
 CHECKS = ["reach", "tls", "rights", "clock", "engine", "version"]
 
 
@@ -139,6 +144,66 @@ class Doctor(DoctorCase):
         done = subprocess.run([SEMCTL, "doctor", "--timeout", "soon"], check=False, capture_output=True,
                               text=True, timeout=BOUND_S)
         self.assertEqual(done.returncode, 2)
+
+
+class OtherDaemon(pb_grpc.SemaphoreServiceServicer):
+    """Says of itself what no daemon of this machine can: its clocks are this machine's, changed."""
+
+    def __init__(self, speed=1.0, ahead_s=0.0, engine_us=100, **fields):
+        self.speed, self.ahead_s, self.engine_us = speed, ahead_s, engine_us
+        self.fields = {"version": VERSION, "node_id": "other", "instance": "0" * 32, "engine": "sqlite", "in_touch": True, **fields}
+
+    def DescribeDaemon(self, request, context):  # pylint: disable=invalid-name
+        answer = pb.DescribeDaemonResponse(steady_us=int(time.monotonic_ns() / 1_000 * self.speed), **self.fields)
+        answer.time.FromNanoseconds(time.time_ns() + int(self.ahead_s * 1e9))
+        if request.probe_engine:
+            answer.probe.latency_us = self.engine_us
+        return answer
+
+
+class Others(DoctorCase):
+
+    def start(self, **described):
+        server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+        pb_grpc.add_SemaphoreServiceServicer_to_server(OtherDaemon(**described), server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        self.addCleanup(lambda: server.stop(0).wait(BOUND_S))
+        return f"127.0.0.1:{port}"
+
+    def test_clocks_of_other_speeds(self):
+        """By a half: what the round trips of a busy machine leave open counts for the daemon."""
+        for speed, code, grade, text in ((1.0, OK, "ok", "wall clocks differ by"),
+                                         (1.5, FAILS, "fail", "speeds by .*; .*repair the clock"),
+                                         (0.5, FAILS, "fail", "speeds by .*; .*repair the clock")):
+            with self.subTest(speed):
+                address = self.start(speed=speed)
+                self.assert_finds(self.doctor(address, code=code), address, "clock", grade, text)
+
+    def test_wall_clocks_that_differ(self):
+        for ahead_s in (3_600, -3_600):
+            address = self.start(ahead_s=ahead_s)
+            self.assert_finds(self.doctor(address, code=WARNS), address, "clock", "warn", r"differ by 3[56]\d{5}\.\d ms .*NTP")
+
+    def test_another_version(self):
+        address = self.start(version="9.8.7")
+        self.assert_finds(self.doctor(address, code=WARNS), address, "version", "warn",
+                          rf"the daemon is 9\.8\.7, semctl {re.escape(VERSION)}; .*compatibility")
+
+    def test_two_versions(self):
+        old = self.start(version=VERSION, node_id="a", instance="a" * 32, shared_engine=True)
+        new = self.start(version="9.8.7", node_id="b", instance="b" * 32, shared_engine=True)
+        self.assert_finds(self.doctor(old, new, code=WARNS), "", "version", "warn", "differ: .*9.8.7; end the upgrade")
+
+    def test_an_engine_that_is_slow_or_away(self):
+        address = self.start(engine_us=800_000)
+        self.assert_finds(self.doctor(address, code=WARNS), address, "engine", "warn", r"answered in 800\.0 ms; .*load")
+        address = self.start(in_touch=False)
+        self.assert_finds(self.doctor(address, code=FAILS), address, "engine", "fail", "out of touch")
+
+    def test_an_identity_that_may_do_nothing(self):
+        address = self.start(identity="guest")
+        self.assert_finds(self.doctor(address, code=WARNS), address, "rights", "warn", "'guest' may do nothing")
 
 
 class Secured(DoctorCase):
