@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import tempfile
@@ -245,6 +246,10 @@ class Calls(unittest.TestCase):
         self.assertEqual("nosniff", headers["X-Content-Type-Options"])
         self.assertEqual("no-referrer", headers["Referrer-Policy"])
         self.assertIn("<html", text)
+        self.assertLess(len(text.encode()), 100_000)
+        # It loads nothing, and names no other server: the one URL in it is the name of SVG's elements.
+        self.assertEqual({"http://www.w3.org/2000/svg"}, set(re.findall(r"\b(?:https?|wss?):[^\s\"'<>`)]*", text)))
+        self.assertEqual([], re.findall(r"<link (?!rel=\"icon\" href=\"data:)|<iframe|<object|<embed|@import|\bsrc=|\burl\(|\bimport\b", text))
         tag = headers["ETag"]
         for known in (tag, f'W/"x", W/{tag}'):  # (A proxy that compresses makes a weak one of it.)
             again = self.daemon.ask("GET", "/", headers={"If-None-Match": known})

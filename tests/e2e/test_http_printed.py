@@ -11,7 +11,7 @@ import own_machine
 if __name__ == "__main__":
     own_machine.enter()
 
-from daemon import Daemon  # noqa: E402
+from daemon import Daemon, pb  # noqa: E402
 from test_printed_examples import ROOT  # noqa: E402
 
 
@@ -21,10 +21,37 @@ def curl_blocks(path):
     return [block for block in blocks if "curl " in block and ":7422" in block]
 
 
+def open_lines(path):
+    with open(path, encoding="ascii") as file:
+        return file.read().splitlines()[1:]
+
+
 class Printed(unittest.TestCase):
     def setUp(self):
         self.daemon = Daemon({"http_listen": "auto", "http_writes": "on"}, port=7420).start()
         self.addCleanup(self.daemon.close)
+
+    def test_by_default_it_is_for_this_machine_and_shows_only(self):
+        self.daemon.close()
+        daemon = Daemon(port=7420)
+        del daemon.settings["http_listen"]
+        self.addCleanup(daemon.close)
+        daemon.start()
+        listening = [line.split()[1] for name in ("tcp", "tcp6") for line in open_lines(f"/proc/net/{name}")
+                     if line.split()[3] == "0A" and line.split()[1].endswith(f":{7422:04X}")]
+        self.assertEqual(["0100007F:1CFE"], listening)
+        service = "http://127.0.0.1:7422/semaphore.v1.SemaphoreService/"
+        asks = "curl -s -o /dev/null -w '%{http_code}' --json "
+        self.assertEqual("200", self.run_line("curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:7422/"))
+        self.assertEqual("200", self.run_line(f"{asks} '{{\"list\":{{}}}}' {service}Administer"))
+        daemon.client().administer("s", create=pb.CreateSemaphore(limit=2))
+        for method, request in (("Acquire", '{"semaphore":"s"}'), ("Enqueue", '{"semaphore":"s"}'),
+                                ("Administer", '{"semaphore":"s","resize":{"limit":7}}')):
+            self.assertEqual("403", self.run_line(f"{asks} '{request}' {service}{method}"), method)
+        hold = '{"acquire":{"semaphore":"s"}}'
+        self.assertEqual("403", self.run_line(f"{asks} '{hold}' http://127.0.0.1:7422/v1/hold"))
+        found = daemon.client().describe("s")
+        self.assertEqual((2, 0, 0), (found.limit, found.held, found.tickets.queued))
 
     def run_line(self, line):
         done = subprocess.run(["bash", "-euo", "pipefail", "-c", line], capture_output=True, text=True,
