@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import select
 import socket
 import sys
 import time
@@ -10,8 +11,8 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
 
-from daemon import BOUND_S, wait_until  # noqa: E402
-from http_client import SERVICE, HttpDaemon  # noqa: E402
+from daemon import BOUND_S, grpc, wait_until  # noqa: E402
+from http_client import SERVICE, HttpDaemon, error_info  # noqa: E402
 
 MIB = 1 << 20
 CONNECTIONS_MAX = 1024
@@ -176,6 +177,51 @@ class Attacks(unittest.TestCase):
             connections.append(connection)
         self.assert_serves()
         self.assertLess(self.memory() - before, 200 * MIB)
+
+    def test_calls_and_streams_count_as_by_grpc(self):
+        """More of both than the daemon may have: they are refused with the limit's name, and those that are served stand."""
+        most = 40
+        daemon = HttpDaemon({"calls_max": most, "streams_max": most})
+        self.addCleanup(daemon.close)
+        self.daemon = daemon.start()
+        daemon.done("Acquire", {"semaphore": "s", "limit": 1})
+
+        def posts(path, request, count):
+            body = json.dumps(request).encode()
+            return [self.connect(head(path, f"Content-Length: {len(body)}") + body) for _ in range(count)]
+
+        def refusal(connection):
+            answer = connection.makefile("rb")
+            status = answer.readline()
+            length = next(int(line.split()[1]) for line in answer if line.lower().startswith(b"content-length:"))
+            while answer.readline() != b"\r\n":
+                pass
+            error = json.loads(answer.read(length))
+            return status, error["code"], error["message"].split(":")[0], error_info(error)["reason"]
+        waits = posts(SERVICE + "Acquire", {"semaphore": "s", "waitForever": True}, most + 10)
+        refused = []
+
+        def ten_are_answered():
+            refused.extend(select.select([wait for wait in waits if wait not in refused], [], [], 0.1)[0])
+            return len(refused) >= 10
+        wait_until(ten_are_answered, "ten are refused")
+        for connection in refused:
+            self.assertEqual((b"HTTP/1.1 429 Too Many Requests\r\n", "resource_exhausted", "calls_max", "LIMIT_REACHED"),
+                             refusal(connection))
+        with self.assertRaises(grpc.RpcError) as raised:
+            daemon.client().describe("s")
+        self.assertIn("calls_max", raised.exception.details())
+        waits = [wait for wait in waits if wait not in refused]
+        self.assertEqual(most, len(waits))
+        streams = posts("/v1/watch", {"semaphore": "s"}, most)
+        for stream in streams:
+            self.assertIn(b"HTTP/1.1 200 ", stream.recv(65536))
+        more, = posts("/v1/hold", {"acquire": {"semaphore": "s", "waitForever": True}}, 1)
+        self.assertEqual("streams_max", refusal(more)[2])
+        for connection in waits[:20] + streams[:20]:
+            connection.close()
+        wait_until(lambda: daemon.call("Verify", {"semaphore": "s", "slot": 1, "token": 1})[0] == 200, "there is room again")
+        daemon.client().wait_for_queue("s", most - 20)
 
     def test_a_flood_of_requests(self):
         bad = head("/nowhere", "Content-Length: 0") * 20
