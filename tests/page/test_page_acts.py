@@ -105,6 +105,16 @@ class ActsTest(PageCase):
         self.assertEqual(self.client.describe("resize/grants").limit, 2)
         self.assertEqual(self.client.describe("resize/grants").held, 1)
 
+    def test_an_undo_sets_what_was_in_force_at_the_confirmation(self):
+        self.make("resize/open", 2)
+        self.browser.click("#still")  # Else the page might show the change behind the dialog.
+        self.browser.click("#act-resize")
+        self.browser.type("#limit", "5")
+        self.client.administer("resize/open", resize=pb.ResizeSemaphore(limit=9))
+        self.confirm("The limit of resize/open is 5; it was 9.")
+        self.undo("The limit of resize/open is 9 again.")
+        self.assertEqual(self.client.describe("resize/open").limit, 9)
+
     def test_resize_shows_first_what_it_would_recall(self):
         leases = self.make("resize/recall", 4, ["a", "b", "c", "d"])
         self.browser.click("#act-resize")
@@ -156,10 +166,16 @@ class ActsTest(PageCase):
         self.browser.click("#act-drain")
         self.confirm("gate is paused: 1 permit still held.")
         self.assertTrue(self.client.describe("gate").paused)
+        self.undo("gate is resumed.")
+        self.assertFalse(self.client.describe("gate").paused)
+        self.client.administer("gate", pause=pb.PauseSemaphore())
         self.browser.click("#act-resume")
         self.confirm("gate is resumed.")
         self.assertFalse(self.client.describe("gate").paused)
-        self.assertEqual([act for act, _ in self.audited("gate")], ["create", "pause", "resume", "drain", "resume"])
+        self.undo("gate is paused.")
+        self.assertTrue(self.client.describe("gate").paused)
+        self.assertEqual([act for act, _ in self.audited("gate")],
+                         ["create", "pause", "resume", "drain", "resume", "pause", "resume", "pause"])
 
     def test_nothing_is_done_without_the_confirmation(self):
         self.make("calm", 2)
@@ -189,6 +205,9 @@ class ActsTest(PageCase):
         self.browser.click("#now")
         self.confirm("4 leases of revoke ended.")
         self.assertEqual(self.client.describe("revoke").held, 0)
+        self.assertEqual(self.audited("revoke"), [("create", "OK")] + 3 * [("revoke", "OK")])
+        # What cannot be undone offers nothing.
+        self.assertEqual(self.browser.texts("#toasts button"), ["✕"])
 
     def test_requeue_and_purge(self):
         worker = Worker(self.client, "letters")
@@ -213,6 +232,22 @@ class ActsTest(PageCase):
         self.confirm("2 dead letters of letters requeued.")
         counts = self.client.describe("letters").tickets
         self.assertEqual((counts.queued, counts.dead), (3, 0))
+        self.assertEqual(self.browser.texts("#toasts button"), ["✕"])
+
+    def test_purge_all(self):
+        worker = Worker(self.client, "refuse")
+        for _ in range(3):
+            self.client.stub.Enqueue(pb.EnqueueRequest(semaphore="refuse", limit=1, payload=b"x"))
+            worker.reject(worker.next(), "no")
+        worker.close()
+        self.client.stub.Enqueue(pb.EnqueueRequest(semaphore="refuse", payload=b"good"))
+        self.open_semaphore("refuse")
+        self.browser.click("#act-purge")
+        self.confirm("3 dead letters of refuse purged.")
+        counts = self.client.describe("refuse").tickets
+        self.assertEqual((counts.queued, counts.dead), (1, 0))
+        self.assertEqual(self.audited("refuse")[-1], ("purge_tickets", "OK"))
+        self.assertEqual(self.browser.texts("#toasts button"), ["✕"])
 
     def test_an_act_whose_answer_is_lost_is_done_once(self):
         self.make("once", 2)
@@ -222,7 +257,7 @@ class ActsTest(PageCase):
             let lost = 0;
             window.fetch = async (...all) => {
               const answer = await real(...all);
-              if (String(all[0]).endsWith("/Administer") && !lost++) throw new TypeError("lost");
+              if (all[1]?.body?.includes("resize") && !lost++) throw new TypeError("lost");
               return answer;
             };""")
         self.browser.click("#act-resize")
