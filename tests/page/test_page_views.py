@@ -8,6 +8,7 @@ import uuid
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from browser import DOWN, ENTER, ESCAPE, TAB  # noqa: E402
 from page_case import PageCase  # noqa: E402
 from scenery import TTL_MS, Reader, Worker, page_url, pb, wait_until  # noqa: E402
 
@@ -58,13 +59,50 @@ class ListTest(PageCase):
         self.wait_names(["db/Orders", "ci/build", "ci/deploy"])
         self.browser.click(by["oldest"])
         self.wait_names(["ci/deploy", "db/Orders", "ci/build"])
-        # By the keyboard: "/" goes to the search, which finds any part in any case; down goes from row to row.
+        # By the keyboard: "/" goes to the search, which finds any part in any case.
         self.browser.press("/")
         self.browser.type("#search", "oRD", clear=False)
         self.wait_names(["db/Orders"])
         self.assertIn("q=oRD", self.browser.js("return location.hash"))
         self.browser.type("#search", "none of them")
         self.browser.wait_text("p.empty", "No semaphore's name has this in it.")
+
+    def test_all_of_it_by_the_keyboard(self):
+        """From the list to an act and back, without a pointer; what has the focus is seen."""
+        browser = self.browser
+        focused = "return document.activeElement.{}"
+
+        def tab_to(selector):
+            for _ in range(40):
+                browser.press(TAB)
+                self.assertNotEqual(browser.js("return getComputedStyle(document.activeElement).outlineStyle"), "none",
+                                    browser.js(focused.format("outerHTML")))
+                if browser.js("return document.activeElement.matches(arguments[0])", selector):
+                    return
+            self.fail(f"no {selector} by the Tab key")
+        self.open("#/?sort=name&up=1")
+        self.wait_names(["ci/build", "ci/deploy", "db/Orders"])
+        browser.press(TAB)
+        self.assertEqual(browser.js(focused.format("id")), "skip")
+        browser.press(ENTER)
+        self.assertEqual(browser.js(focused.format("id")), "main")
+        tab_to("#search")
+        tab_to("th:first-child button")
+        browser.press(ENTER)
+        self.wait_names(["db/Orders", "ci/deploy", "ci/build"])
+        tab_to("tbody tr:first-child a")
+        browser.press(DOWN)
+        self.assertEqual(browser.js(focused.format("textContent")), "ci/deploy")
+        browser.press(ENTER)
+        browser.wait_text("h1", "ci/deploy")
+        browser.wait_text("dl.tiles", "of ")
+        tab_to("#act-pause")
+        browser.press(ENTER)
+        browser.find("#confirm")
+        browser.press(ENTER)
+        browser.wait_text("#toasts", "ci/deploy is paused.")
+        self.assertTrue(self.client.describe("ci/deploy").paused)
+        self.client.administer("ci/deploy", resume=pb.ResumeSemaphore())
 
     def test_is_at_most_a_second_old(self):
         self.open()
@@ -229,6 +267,61 @@ class OthersTest(PageCase):
         self.browser.wait_text("dl.tiles", "of 7")
         self.browser.wait_text("#age", "live")
         self.assertEqual(page_url(self.daemon), self.url)
+
+    def test_a_screen_reader_has_a_name_of_all_that_acts(self):
+        self.client.administer("named", create=pb.CreateSemaphore(limit=2))
+        self.client.acquire("named", ttl_ms=TTL_MS, holder="one")
+        self.client.stub.Enqueue(pb.EnqueueRequest(semaphore="named", payload=b"x"))
+        browser = self.browser
+
+        def check(*least):
+            nodes = browser.command("Accessibility.getFullAXTree")["nodes"]
+            roles = {}
+            for node in nodes:
+                if not node["ignored"]:
+                    roles.setdefault(node["role"]["value"], []).append(node.get("name", {}).get("value", "").strip())
+            for role in ("button", "link", "textbox", "searchbox", "spinbutton", "combobox", "checkbox", "radio", "image", "img",
+                         "progressbar", "table", "dialog", "columnheader"):
+                # (A column of buttons has none.)
+                unnamed = roles.get(role, []).count("") if role != "columnheader" else 0
+                self.assertEqual(unnamed, 0, (role, roles.get(role)))
+            for role in least:
+                self.assertIn(role, roles)
+        for path, text in (("#/", "named"), ("#/sessions", "this daemon"), ("#/engine", "vouched for")):
+            self.open(path)
+            browser.wait_text("#main", text)
+            check("button", "link", "main", "navigation", "table")
+        self.open_semaphore("named")
+        browser.wait(lambda: browser.texts("table[aria-label=Tickets] tbody tr"), "the ticket")
+        check("button", "link", "combobox", "heading")
+        for act, fields in (("resize", ("spinbutton", "radio")), ("drain", ("spinbutton",)), ("revoke", ("checkbox",))):
+            browser.click(f"#act-{act}")
+            browser.find("#confirm")
+            check("dialog", *fields)
+            browser.press(ESCAPE)
+            browser.wait(lambda: not browser.js("return document.querySelector('dialog').open"), "Escape closes it")
+
+    def test_it_can_ask_its_own_daemon_alone(self):
+        """The policy is in force for whatever is put into the page."""
+        self.open()
+        self.browser.js("""
+            window.refused = [];
+            document.addEventListener("securitypolicyviolation", (event) => window.refused.push(event.effectiveDirective));
+            const script = document.createElement("script");
+            script.textContent = "window.hit = 1";
+            document.head.append(script);
+            const image = document.createElement("img");
+            image.src = "http://127.0.0.1:1/";
+            document.body.append(image);
+            const style = document.createElement("style");
+            document.head.append(style);
+            style.textContent = "body { display: none }";
+            fetch("http://127.0.0.1:1/").catch(() => {});""")
+        self.browser.wait(lambda: {"script-src-elem", "img-src", "style-src-elem", "connect-src"} <=
+                          set(self.browser.js("return window.refused")), "each of them is refused")
+        self.assertEqual(self.browser.js("return window.hit ?? null"), None)
+        self.assertNotEqual(self.browser.js("return getComputedStyle(document.body).display"), "none")
+        self.browser.errors()  # The browser has reported each of them.
 
     def test_in_both_schemes_and_narrow_all_is_to_be_read(self):
         """Text has a contrast of 4.5 at least, and nothing but tables is wider than the window."""
