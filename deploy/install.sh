@@ -37,7 +37,7 @@ test_packages=(
   golang-github-golang-protobuf-1-5-dev golang-go golang-google-grpc-dev golang-google-protobuf-dev
   libgeronimo-annotation-1.3-spec-java libgrpc-java libnetty-java libperfmark-java libprotobuf-java
   pgbouncer protobuf-compiler-grpc-java-plugin protoc-gen-go protoc-gen-go-grpc
-  procps prometheus psmisc python3 python3-grpcio python3-protobuf
+  procps prometheus psmisc python3 python3-grpcio python3-jsonschema python3-protobuf
   python3-pika python3-pip python3-psycopg2 python3-setuptools python3-venv python3-wheel python3-yaml
   rabbitmq-server sqlite3 strace systemd systemd-container util-linux zsh
 )

@@ -7,8 +7,10 @@ import sys
 import tempfile
 import unittest
 
+import jsonschema
+
 import node_packages
-from http_client import HttpDaemon
+from http_client import SERVICE, Events, HttpDaemon
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROTO = os.path.abspath(os.path.join(HERE, "..", "..", "proto"))
@@ -33,6 +35,8 @@ class Connect(unittest.TestCase):
 
 
 class Description(unittest.TestCase):
+    """proto/openapi.json."""
+
     def openapi(self, folder):
         return subprocess.run([sys.executable, "-B", os.path.join(folder, "openapi.py"), "check"],
                               capture_output=True, text=True, timeout=60, check=False)
@@ -40,6 +44,58 @@ class Description(unittest.TestCase):
     def test_is_what_the_proto_says(self):
         done = self.openapi(PROTO)
         self.assertEqual(0, done.returncode, done.stderr)
+
+    def test_a_daemon_keeps_to_it(self):
+        """Every path is asked at a real daemon: each request and each answer is what the description allows."""
+        with open(os.path.join(PROTO, "openapi.json"), encoding="utf-8") as file:
+            described = json.load(file)
+        self.assertRegex(described["openapi"], r"^3\.1\.")
+        schemas = {"components": described["components"]}
+        for schema in described["components"]["schemas"].values():
+            jsonschema.Draft202012Validator.check_schema(schema)
+        asked = set()
+
+        def check(schema, value):
+            jsonschema.Draft202012Validator({**schema, **schemas}).validate(value)
+
+        def contents(path):
+            asked.add(path)
+            post = described["paths"][path]["post"]
+            return (post["requestBody"]["content"]["application/json"]["schema"],
+                    post["responses"]["200"]["content"], post["responses"]["default"]["content"]["application/json"]["schema"])
+
+        with HttpDaemon() as daemon:
+            def call(method, request):
+                wanted, answers, _ = contents(SERVICE + method)
+                check(wanted, request)
+                answer = daemon.done(method, request)
+                check(answers["application/json"]["schema"], answer)
+                return answer
+
+            def first_event(path, request, name):
+                wanted, answers, _ = contents(path)
+                check(wanted, request)
+                with Events(daemon, "POST", path, request) as events:
+                    check(answers["text/event-stream"]["schema"], events.until(name))
+
+            lease = call("Acquire", {"semaphore": "o", "limit": 2, "ttlMs": 60_000, "holder": "one",
+                                     "requestId": {"oneShot": "5cb5cb3e-2f6f-4b52-9d4a-58bbd5a1f5a1"}})["lease"]
+            call("Renew", {"leaseId": lease["leaseId"]})
+            call("Verify", {"semaphore": "o", "slot": 1, "token": lease["token"]})
+            call("Enqueue", {"semaphore": "o", "payload": "aGVsbG8=", "contentType": "text/plain"})
+            for act in ("describe", "list", "listTickets", "history", "pause", "resume"):
+                call("Administer", {act: {}, **({} if act == "list" else {"semaphore": "o"})})
+            call("DescribeDaemon", {"probeEngine": True})
+            first_event("/v1/watch", {"semaphore": "o"}, "snapshot")
+            first_event("/v1/hold", {"acquire": {"semaphore": "h", "limit": 1}}, "granted")
+            call("Release", {"leaseId": lease["leaseId"]})
+            wanted, _, error = contents(SERVICE + "Acquire")
+            check(error, daemon.call("Acquire", {"semaphore": "none"})[1])
+            for wrong in ({"limt": 1}, {"limit": -1}, {"limit": "many"}, {"semaphore": 1}):
+                self.assertEqual(400, daemon.call("Acquire", wrong)[0])
+                with self.assertRaises(jsonschema.ValidationError):
+                    check(wanted, wrong)
+        self.assertEqual(set(described["paths"]), asked)
 
     def test_a_changed_proto_is_noticed(self):
         with tempfile.TemporaryDirectory() as folder:
