@@ -332,14 +332,28 @@ engines_newer() {
     sed 's/found: //' | paste -sd ' ')"
 }
 
-# debian_step NAME COMMAND...: once, in a root of Debian 13 that has a copy of this tree.
-debian_step() {
-  local name=$1 status=0
-  shift
-  once "$name" python3 -B tests/engines/root.py run trixie "$folder/tree" "$@" >>"$folder/$name.log" 2>&1 || status=$?
-  case "$status" in 0) covered="up to $name" ;; "$unfinished") ;; *) tail -n 40 "$folder/$name.log" ;; esac
+# copy_tree FOLDER: this tree, with what is not committed.
+copy_tree() {
+  mkdir -p "$1"
+  git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- -c | tar -x -C "$1"
+}
+
+# root_step SUITE NAME COMMAND...: once, in a root of this suite that has a copy of this tree. Its seconds are in NAME.seconds.
+root_step() {
+  local suite=$1 name=$2 status=0 begun=$SECONDS
+  shift 2
+  once "$name" python3 -B tests/engines/root.py run "$suite" "$folder/tree" "$@" >>"$folder/$name.log" 2>&1 || status=$?
+  case "$status" in
+    0)
+      covered="up to $name"
+      [ -e "$folder/$name.seconds" ] || echo $((SECONDS - begun)) >"$folder/$name.seconds"
+      ;;
+    "$unfinished") ;;
+    *) tail -n 40 "$folder/$name.log" ;;
+  esac
   return "$status"
 }
+debian_step() { root_step trixie "$@"; }
 
 debian_tests() {
   local tests=build/release/tests url_file=SEMAPHORED_TEST_POSTGRES_URL_FILE=/mnt/build/postgres/url
@@ -356,8 +370,7 @@ debian_tests() {
 debian_13() {
   local postgres=$folder/tree/build/postgres status=0
   covered="no step"
-  mkdir -p "$folder/tree"
-  git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- -c | tar -x -C "$folder/tree" || return 1
+  copy_tree "$folder/tree" || return 1
   debian_step packages bash deploy/install.sh --unit --demo || return
   debian_step configure cmake --preset release || return
   debian_step build cmake --build --preset release -j "$jobs" --target semaphored semctl unit_tests contract_tests \
@@ -376,8 +389,7 @@ tarball() {
   for copy in one another-folder; do
     if ! [ -e "$folder/$copy.done" ]; then
       rm -rf "${folder:?}/$copy"
-      mkdir -p "$folder/$copy"
-      git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- -c | tar -x -C "$folder/$copy" || return 1
+      copy_tree "$folder/$copy" || return 1
     fi
     once "$copy" env CCACHE_DISABLE=1 CMAKE_BUILD_PARALLEL_LEVEL="$jobs" SOURCE_DATE_EPOCH="$time" \
       "$folder/$copy/deploy/tarball.sh" --out "$folder/$copy/out" || return
@@ -385,6 +397,29 @@ tarball() {
   done
   cmp "$folder/one/out/SHA256SUMS" "$folder/another-folder/out/SHA256SUMS" || return 1
   covered="two builds with the sum $(cut -c1-16 "$folder/one/out/SHA256SUMS")"
+}
+
+# What README.md has a new user type, in an empty Debian 12: the quickstart, which may take eight minutes on two cores, and
+# the installation of the packages.
+newcomer() {
+  local seconds
+  local -x SEMAPHORED_CACHE=$folder/cache
+  covered="no step"
+  if ! [ -e "$folder/quickstart.done" ]; then
+    # What a run that was broken off has installed and built would make this one faster.
+    rm -rf "${folder:?}"/{cache,tree,root.done,quickstart.log}
+    copy_tree "$folder/tree" || return 1
+  fi
+  root_step bookworm root true || return
+  root_step bookworm quickstart sh deploy/quickstart.sh || return
+  seconds=$(cat "$folder/quickstart.seconds")
+  covered="the quickstart in $seconds s"
+  [ "$seconds" -le 480 ] || return 1
+  root_step bookworm packages sh -c 'deploy/install.sh --packages && deploy/deb.sh' || return
+  root_step bookworm install sh -c 'apt-get install -y ./build/packages/semaphored_*.deb ./build/packages/semctl_*.deb &&
+    semaphored --version && semctl version' || return
+  covered="the quickstart in $seconds s, the packages in $(cat "$folder/packages.seconds") s"
+  rm -rf "${folder:?}/cache"
 }
 
 # name | function | what
@@ -415,6 +450,7 @@ client-mutants      | client_mutants      | mutants inside the C++ client's sess
 versions            | versions            | daemons of this version and of a made-up next one on each engine
 engines-newer       | engines_newer       | all tests of Postgres and RabbitMQ on the newest versions that Debian has
 debian-13           | debian_13           | the build and the tests without process tests on Debian 13, its Postgres among the engines
+newcomer            | newcomer            | the quickstart, in at most eight minutes, and the installation of the packages, in an empty Debian 12
 tarball             | tarball             | two builds of the tarball in different folders have the same bits
 slow-e2e            | slow_e2e            | the process tests that are too slow for each change
 "
