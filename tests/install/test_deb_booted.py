@@ -14,6 +14,8 @@ from daemon import wait_until
 
 CONFIG = "/etc/semaphored/semaphored.toml"
 STATE = "/var/lib/semaphored"
+# README.md names its address. There is no curl.
+PAGE = r"""exec 3<>/dev/tcp/127.0.0.1/7422; printf 'GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3; head -n 1 <&3"""
 VERSIONS = ("0.1.0", "0.1.1~next")
 
 
@@ -34,9 +36,12 @@ class Packages(BootedRoot):
     def install(self, version):
         # -i: a package whose libraries are missing stays unconfigured, which is an error.
         self.done("sh", "-c", f"dpkg --force-confold -i /root/semaphored_{version}_*.deb /root/semctl_{version}_*.deb")
+        # What it depends on is not there: test_deb links with it on this machine.
+        self.done("sh", "-c", f"dpkg --force-depends -i /root/libsemaphore-dev_{version}_*.deb")
         self.assertEqual(self.done("dpkg-query", "-Wf", "${Status} ${Version}", "semaphored"),
                          f"install ok installed {version}")
         self.assertEqual(self.done("systemctl", "is-active", "semaphored"), "active")
+        self.assertIn("HTTP/1.1 200 OK", self.done("bash", "-c", PAGE))
 
     def process(self):
         return self.done("systemctl", "show", "semaphored", "-p", "MainPID", "--value")
@@ -73,8 +78,9 @@ class Packages(BootedRoot):
         self.install(VERSIONS[1])
         self.assertTrue(self.held("/root/lease"))
 
-        self.done("dpkg", "--purge", "semaphored", "semctl")
-        left = self.done("find", "/", "-xdev", "(", "-name", "*semaphored*", "-o", "-name", "*semctl*", ")",
+        self.done("dpkg", "--purge", "semaphored", "semctl", "libsemaphore-dev")
+        left = self.done("find", "/", "-xdev", "(", "-name", "*semaphored*", "-o", "-name", "*semctl*", "-o", "-name",
+                         "*libsemaphore*", ")",
                          "-not", "-path", "/root/*", "-not", "-path", "/tmp/*")
         self.assertEqual(left, "")
         self.assertIn("semaphored", self.done("getent", "passwd", "semaphored"))
