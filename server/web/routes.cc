@@ -47,10 +47,11 @@ const Route* Find(const Routes& routes, const http::Request& request) {
 }
 
 Refusal NoToken() {
-  return {absl::StatusCode::kUnauthenticated, Reason::kUnauthenticated,
-          "this daemon serves only clients that it knows", "",
-          "show a token (header `Authorization: Bearer TOKEN`): the API asks for a client "
-          "certificate, which HTTP does not take"};
+  return {
+      absl::StatusCode::kUnauthenticated, Reason::kUnauthenticated,
+      "this daemon serves only clients that it knows", "",
+      "show a token of the access file (header `Authorization: Bearer TOKEN`): the API asks for "
+      "a client certificate, which HTTP does not take"};
 }
 
 Refusal NotOwnPage() {
@@ -74,7 +75,9 @@ bool IsPlain(const http::Request& request) {
 
 std::optional<Refusal> CheckVisitor(const Site& site, const Route& route, const Visitor& visitor) {
   if (route.kind == Kind::kPage || route.kind == Kind::kSigns) return std::nullopt;
-  if (site.needs_token && visitor.authorization.empty()) return NoToken();
+  // Without an access file there are no tokens: what is shown would be believed.
+  if (site.needs_token && (visitor.authorization.empty() || site.policy() == nullptr))
+    return NoToken();
   if (route.kind != Kind::kWrites || site.IsUnknown(visitor)) return std::nullopt;
   return site.CheckWrites(visitor);
 }

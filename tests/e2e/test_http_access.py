@@ -7,8 +7,10 @@ import tempfile
 import time
 import unittest
 
+from certificates import Authority
 from daemon import BIN_DIR, pb, wait_until
 from http_client import SERVICE, Events, HttpDaemon, error_info
+from test_security import TlsDaemon
 
 JSON = {"Content-Type": "application/json"}
 OWN = {"X-Semaphored": "1"}
@@ -105,6 +107,55 @@ class Anonymous(unittest.TestCase):
                     connection.send(body[-1:])
                     # It is not taken for one of the anonymous caller, who may only read.
                     self.assertEqual(403, connection.getresponse().status)
+
+
+class Certified(HttpDaemon, TlsDaemon):
+    """Its gRPC clients must show a certificate."""
+
+
+class Certificates(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="semaphored-http-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        authority = Authority(self.folder, "ca")
+        pair = authority.sign("daemon")
+        self.settings = {"tls_cert_file": pair.cert_file, "tls_key_file": pair.key_file,
+                         "tls_client_ca_file": authority.cert_file, "http_writes": "on"}
+
+    def statuses(self, daemon, headers):
+        """Of all kinds of requests but the page's own text, which shows nothing."""
+        def opened(method, path, request=None):
+            with Events(daemon, method, path, request, headers) as events:
+                return events.answer.status
+        acquire = {"semaphore": "s", "limit": 9}
+        return {daemon.call("Administer", {"list": {}}, headers)[0],
+                daemon.call("Acquire", acquire, headers)[0], daemon.call("DescribeDaemon", {}, headers)[0],
+                opened("GET", "/v1/watch"), opened("GET", "/page/feed?view=list"),
+                opened("POST", "/v1/hold", {"acquire": acquire}), daemon.ask("GET", "/session", None, headers)[0]}
+
+    def test_without_an_access_file_no_caller_is_known(self):
+        with Certified(self.settings) as daemon:
+            for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": ""}, {"Authorization": "Basic x"},
+                            {"Cookie": f"semaphored_{daemon.http_port}=x", **OWN}):
+                self.assertEqual({401}, self.statuses(daemon, headers), headers)
+            self.assertIn(daemon.ask("POST", "/session", '{"token":"x"}', {**JSON, **OWN})[0], (400, 401))
+
+    def test_with_one_a_token_stands_for_the_certificate(self):
+        token, digest = new_token()
+        access = os.path.join(self.folder, "access.toml")
+        with open(access, "w", encoding="ascii") as file:
+            file.write(f'[identities.ops]\ntokens = ["{digest}"]\n'
+                       'rules = [{ prefixes = [""], verbs = ["acquire", "verify", "administer"] }]\n'
+                       '[identities.anonymous]\nrules = [{ prefixes = [""], verbs = ["verify", "administer"] }]\n')
+        with Certified({**self.settings, "access_file": access}) as daemon:
+            self.assertEqual({401}, self.statuses(daemon, {}))
+            self.assertEqual({200}, self.statuses(daemon, {"Authorization": "Bearer " + token}))
+            self.assertEqual(401, daemon.call("Administer", {"list": {}}, {"Authorization": "Bearer x"})[0])
+
+    def test_by_default_there_is_no_http(self):
+        with TlsDaemon({**self.settings, "http_listen": "auto"}) as daemon:
+            self.assertNotIn("http at", daemon.log())
 
 
 class Refused(unittest.TestCase):
