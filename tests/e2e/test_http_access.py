@@ -152,6 +152,9 @@ class Certificates(unittest.TestCase):
             self.assertEqual({401}, self.statuses(daemon, {}))
             self.assertEqual({200}, self.statuses(daemon, {"Authorization": "Bearer " + token}))
             self.assertEqual(401, daemon.call("Administer", {"list": {}}, {"Authorization": "Bearer x"})[0])
+            status, headers, _ = daemon.ask("POST", "/session", json.dumps({"token": token}), {**JSON, **OWN})
+            self.assertEqual(200, status)
+            self.assertEqual({200}, self.statuses(daemon, {"Cookie": headers["Set-Cookie"].split(";")[0], **OWN}))
 
     def test_by_default_there_is_no_http(self):
         with TlsDaemon({**self.settings, "http_listen": "auto"}) as daemon:
