@@ -7,7 +7,7 @@
 #include "server/rpc/caller.h"
 #include "server/rpc/calls.h"
 #include "server/rpc/convert.h"
-#include "server/rpc/method_call.h"
+#include "server/rpc/unary_call.h"
 #include "server/sessions/refusals.h"
 
 namespace semaphored {
