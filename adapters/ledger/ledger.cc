@@ -11,7 +11,6 @@
 #include "adapters/advice.h"
 #include "adapters/ledger/capabilities.h"
 #include "adapters/ledger/core.h"
-#include "adapters/ledger/execute.h"
 #include "adapters/ledger/faults.h"
 #include "adapters/ledger/inside.h"
 #include "adapters/ledger/one_commit.h"
@@ -308,7 +307,7 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
   }
   const absl::btree_map<std::string, std::string> untouchable = UntouchableOf(core_, command);
   if (!untouchable.empty()) context.unusable = &untouchable;
-  decided->outcomes.push_back(Execute(command, editor, context, core_.ends));
+  decided->outcomes.push_back(core_.Execute(command, editor, context));
   if (WantsPayload(command, decided->outcomes.back()))
     decided->payloads_wanted.push_back({decided->outcomes.size() - 1, name});
   return absl::OkStatus();

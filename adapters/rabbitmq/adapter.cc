@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/capabilities.h"
 #include "adapters/ledger/core.h"
-#include "adapters/ledger/execute.h"
 #include "adapters/ledger/faults.h"
 #include "adapters/ledger/one_commit.h"
 #include "adapters/ledger/quarantine.h"
@@ -371,7 +370,7 @@ absl::Status BrokerAdapter::DecideOne(const Command& command, Editor& editor, De
   const auto pruned = core_.pruned.find(std::string(SemaphoreOf(command)));
   if (pruned != core_.pruned.end()) context.pruned = &pruned->second;
   context.adoptable = core_.AdoptableFor(command);
-  decided->outcomes.push_back(Execute(command, editor, context, core_.ends));
+  decided->outcomes.push_back(core_.Execute(command, editor, context));
   const auto* verify = std::get_if<VerifyCommand>(&command);
   if (verify != nullptr && not_verified_.contains(verify->claim))
     decided->outcomes.back() = ledger::NotHeld();
