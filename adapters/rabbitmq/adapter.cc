@@ -65,8 +65,7 @@ class BrokerAdapter final : public Adapter, private ledger::OneCommit {
   // ---- OneCommit ----
   absl::Status Run(absl::Span<const Submission> batch, SteadyTime deadline,
                    StepResult* result) override;
-  bool unsettled() const override { return unknown_ != nullptr; }
-  void DropUnsettledBatch() override { unknown_->batch.clear(); }
+  absl::StatusOr<StepResult> SettleUnknown(SteadyTime deadline) override;
 
   absl::StatusOr<StepResult> StepOnce(absl::Span<const Submission> batch, SteadyTime deadline);
   absl::StatusOr<StepResult> WaitForEvents(SteadyTime deadline);
@@ -95,8 +94,6 @@ class BrokerAdapter final : public Adapter, private ledger::OneCommit {
   // Reads again what the lost batch rested upon.
   absl::Status LearnWhyLost(const ledger::Transaction& lost, const CommitResult& commit);
 
-  absl::StatusOr<StepResult> SettleUnknown(SteadyTime deadline);
-  absl::Status SettleOwn(SteadyTime deadline);
   void RollBack(const Decided& decided);
   void Win(Decided* decided, StepResult* result);
 
@@ -104,7 +101,6 @@ class BrokerAdapter final : public Adapter, private ledger::OneCommit {
   RequestMemory requests_;
   Core core_;
   InUse in_use_;
-  std::unique_ptr<Decided> unknown_;  // The broker's answer to its commit was lost.
   // Commands of a batch in parts, after the part that failed; reported with the next Step.
   std::vector<Settled> failed_later_;
   // Semaphores whose things in the broker cannot be used, and why; for this batch.
@@ -135,7 +131,7 @@ absl::StatusOr<StepResult> BrokerAdapter::StepOnce(absl::Span<const Submission> 
   }
   if (unknown_ != nullptr && !unknown_->batch.empty()) return SettleUnknown(deadline);
   if (unknown_ != nullptr) {
-    if (absl::Status status = SettleOwn(deadline); !status.ok()) return status;
+    if (absl::Status status = SettleOwn(&core_, deadline); !status.ok()) return status;
   }
   in_use_.Collect();
   if (in_use_.HasLost()) {
@@ -148,7 +144,7 @@ absl::StatusOr<StepResult> BrokerAdapter::StepOnce(absl::Span<const Submission> 
   StepResult served;
   absl::Status status = ServeOnce(&core_, this, deadline, &served);
   core_.outbox.Keep(&served);
-  if (unknown_ != nullptr) status = SettleOwn(deadline);
+  if (unknown_ != nullptr) status = SettleOwn(&core_, deadline);
   if (!status.ok()) return status;
   absl::StatusOr<StepResult> result = StepInParts(batch, deadline);
   if (!result.ok() || unknown_ != nullptr) return result;
@@ -238,10 +234,7 @@ absl::Status BrokerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
         core_.RollBack(decided->transaction);
         return commit.status;
       case CommitResult::Kind::kUnknown:
-        decided->batch.assign(batch.begin(), batch.end());
-        unknown_ = std::move(decided);
-        result->outcomes.resize(batch.size());
-        for (Outcome& outcome : result->outcomes) outcome.kind = OutcomeKind::kUnknown;
+        KeepUnknown(batch, std::move(decided), result);
         return absl::OkStatus();
       case CommitResult::Kind::kLost:
         core_.RollBack(decided->transaction);
@@ -503,14 +496,6 @@ absl::StatusOr<std::optional<Outcome>> BrokerAdapter::AdoptFor(const AdminComman
 }
 
 // ---- Settle ----
-
-absl::Status BrokerAdapter::SettleOwn(SteadyTime deadline) {
-  absl::StatusOr<StepResult> settled = SettleUnknown(deadline);
-  if (!settled.ok()) return settled.status();
-  if (unknown_ != nullptr) return NotFoundOutYet(core_);
-  core_.outbox.Keep(&*settled);
-  return absl::OkStatus();
-}
 
 absl::StatusOr<StepResult> BrokerAdapter::SettleUnknown(SteadyTime deadline) {
   StepResult result;
