@@ -185,9 +185,7 @@ CommitResult ConsulStore::Lose(const Transaction& transaction, bool requests_los
   result.kind = CommitResult::Kind::kLost;
   result.requests_lost = requests_lost;
   if (!stale) return result;
-  for (const SemaphoreDelta& delta : transaction.semaphores) result.stale.push_back(delta.name);
-  for (const ledger::ReadCondition& read : transaction.reads)
-    result.stale.push_back(read.semaphore);
+  result.stale = ledger::NamesIn(transaction);
   return result;
 }
 

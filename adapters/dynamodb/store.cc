@@ -223,9 +223,7 @@ CommitResult DynamoStore::Lose(const Transaction& transaction) {
   writer_.reset();
   CommitResult result;
   result.kind = CommitResult::Kind::kLost;
-  for (const SemaphoreDelta& delta : transaction.semaphores) result.stale.push_back(delta.name);
-  for (const ledger::ReadCondition& read : transaction.reads)
-    result.stale.push_back(read.semaphore);
+  result.stale = ledger::NamesIn(transaction);
   return result;
 }
 

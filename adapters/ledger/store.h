@@ -71,6 +71,9 @@ struct CommitResult {
   absl::Status status;
 };
 
+// The semaphores that it writes, and those that it rests upon.
+std::vector<std::string> NamesIn(const Transaction& transaction);
+
 class SharedStore;
 
 class LedgerStore : public RequestRows {

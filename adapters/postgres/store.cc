@@ -286,9 +286,7 @@ CommitResult PostgresStore::Lose(const Transaction& transaction, bool requests_l
   }
   if (transaction.semaphores.size() + transaction.reads.size() <= kReadAnewAtOnce) {
     // Not worth a question which of them it was.
-    for (const SemaphoreDelta& delta : transaction.semaphores) result.stale.push_back(delta.name);
-    for (const ledger::ReadCondition& read : transaction.reads)
-      result.stale.push_back(read.semaphore);
+    result.stale = ledger::NamesIn(transaction);
     return result;
   }
   Array names;
