@@ -13,6 +13,7 @@
 namespace semaphored::dynamodb {
 
 using ledger::CommitResult;
+using ledger::Failed;
 using ledger::SemaphoreDelta;
 using ledger::Transaction;
 
@@ -30,10 +31,6 @@ constexpr int kWritingsMax = 4;
 constexpr int kConflictsMax = 8;
 constexpr std::chrono::milliseconds kConflictPause{8};
 constexpr std::chrono::milliseconds kPauseMax{200};
-
-CommitResult Failed(absl::Status status) {
-  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
-}
 
 CommitResult Unknown() { return {CommitResult::Kind::kUnknown, {}, false, {}, {}}; }
 

@@ -19,6 +19,7 @@
 namespace semaphored::postgres {
 
 using ledger::CommitResult;
+using ledger::Failed;
 using ledger::SemaphoreDelta;
 using ledger::Transaction;
 
@@ -26,10 +27,6 @@ namespace {
 
 constexpr size_t kReadAnewAtOnce = 16;  // Semaphores.
 constexpr uint64_t kSettledBy = 2;      // See kSettle.
-
-CommitResult Failed(absl::Status status) {
-  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
-}
 
 // "Serialization failure" and "deadlock detected": the whole was taken back, try again.
 bool IsLostRace(const std::string& state) {
