@@ -25,7 +25,7 @@ using ledger::Transaction;
 
 namespace {
 
-constexpr size_t kReadAnewAtOnce = 16;  // Semaphores.
+constexpr size_t kReadAgainAtOnce = 16;  // Semaphores.
 constexpr uint64_t kSettledBy = 2;      // See kSettle.
 
 // "Serialization failure" and "deadlock detected": the whole was taken back, try again.
@@ -281,7 +281,7 @@ CommitResult PostgresStore::Lose(const Transaction& transaction, bool requests_l
     if (failure.state == "55P03") return FindBusy(transaction, failure.status);
     if (!failure.status.ok()) return Failed(failure.status);
   }
-  if (transaction.semaphores.size() + transaction.reads.size() <= kReadAnewAtOnce) {
+  if (transaction.semaphores.size() + transaction.reads.size() <= kReadAgainAtOnce) {
     // Not worth a question which of them it was.
     result.stale = ledger::NamesIn(transaction);
     return result;
