@@ -140,9 +140,9 @@ MUTANTS = [
     M("rules/claims.cc", "    editor.RequireEpoch(*settled);\n", "", "conditions: no move ends in a session", "shared"),
     M("rules/tickets.cc", "  if (command.epoch != 0) editor.RequireEpoch(*lease);\n", "",
       "conditions: the host that a session leaves meanwhile puts no ticket", "shared"),
-    M("shared_view.cc", "    transaction->reads.push_back({name, semaphore == nullptr ? 0 : semaphore->row.revision});\n",
+    M("conditions.cc", "    transaction->reads.push_back({name, semaphore == nullptr ? 0 : semaphore->row.revision});\n",
       "    static_cast<void>(semaphore);\n", "shared: each daemon's answers are true at once", "shared-silent"),
-    M("shared_view.cc", "if (!written.contains(asked.request)) transaction->absent_requests",
+    M("conditions.cc", "if (!written.contains(asked.request)) transaction->absent_requests",
       "if (false) transaction->absent_requests", "one-shot: an act, a release and a ticket are done once", "shared"),
     # ---- requests and the transaction ----
     M("state/transaction.cc", "  return cause == EndCause::kWaitExpired ||", "  return cause == EndCause::kEngineLost ||",
