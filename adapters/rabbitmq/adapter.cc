@@ -82,10 +82,6 @@ class BrokerAdapter final : public Adapter, private ledger::OneCommit {
   // What the rules do not decide. nullopt: they do.
   absl::StatusOr<std::optional<Outcome>> AskStore(const Command& command, const Editor& editor);
   std::optional<Outcome> Unsupported(const Command& command) const;
-  // Of a semaphore that the command would make, or make so; empty: nothing is against it.
-  std::string WhyNoSuchLimit(const Command& command) const;
-  // While the broker does not answer for a semaphore that is known, claims can wait, and end.
-  bool NeedsBroker(const Command& command, const absl::Status& why) const;
   // A semaphore that the acquire makes must be in the broker before a permit is taken of it.
   absl::Status ProvideFor(const AcquireCommand& acquire, const Editor& editor);
   // Likewise one that the act adopts. An outcome: there is no room for it.
@@ -395,7 +391,7 @@ absl::StatusOr<std::optional<Outcome>> BrokerAdapter::AskStore(const Command& co
     return std::optional<Outcome>(std::move(outcome));
   }
   const auto unusable = unusable_.find(name);
-  if (unusable != unusable_.end() && NeedsBroker(command, unusable->second)) {
+  if (unusable != unusable_.end() && in_use_.NeedsBroker(command, unusable->second)) {
     OutcomeKind kind = OutcomeKind::kUnsupported;
     if (absl::IsOutOfRange(unusable->second)) kind = OutcomeKind::kLimitReached;
     if (absl::IsDeadlineExceeded(unusable->second)) kind = OutcomeKind::kBusy;
@@ -414,38 +410,10 @@ absl::StatusOr<std::optional<Outcome>> BrokerAdapter::AskStore(const Command& co
 
 std::optional<Outcome> BrokerAdapter::Unsupported(const Command& command) const {
   if (std::optional<Outcome> refusal = ledger::ExcludedRequest(core_.can, command)) return refusal;
-  if (const std::string why = WhyNoSuchLimit(command); !why.empty())
+  if (const std::string why = in_use_.WhyNoSuchLimit(command); !why.empty())
     return RefusedBy(core_.can, absl::StrCat("refuses: ", why));
   if (std::optional<Outcome> refusal = ledger::ExcludedTicket(core_.can, command)) return refusal;
   return ledger::ExcludedAct(core_.can, core_.state, command);
-}
-
-std::string BrokerAdapter::WhyNoSuchLimit(const Command& command) const {
-  const std::string name(SemaphoreOf(command));
-  if (const auto* acquire = std::get_if<AcquireCommand>(&command)) {
-    const bool makes = acquire->limit != 0 && !acquire->must_exist && !in_use_.Has(name);
-    return makes ? store_->Refuses(name, acquire->limit) : "";
-  }
-  const auto* admin = std::get_if<AdminCommand>(&command);
-  if (admin == nullptr) return "";
-  if (const auto* create = std::get_if<AdminCreate>(&admin->act))
-    return store_->Refuses(name, create->limit);
-  const auto* resize = std::get_if<AdminResize>(&admin->act);
-  const Semaphore* semaphore = core_.state.Find(name);
-  if (resize == nullptr || semaphore == nullptr) return "";
-  int64_t limit = resize->amount;
-  if (resize->change == AdminResize::Change::kAdd) limit += semaphore->row.limit;
-  if (resize->change == AdminResize::Change::kRemove) limit = semaphore->row.limit - limit;
-  // What is out of the daemon's own range is said elsewhere.
-  if (limit < 0 || limit > resize->limit_max) return "";
-  return store_->Refuses(name, static_cast<uint32_t>(limit));
-}
-
-bool BrokerAdapter::NeedsBroker(const Command& command, const absl::Status& why) const {
-  if (!absl::IsDeadlineExceeded(why) || !in_use_.Has(std::string(SemaphoreOf(command))))
-    return true;
-  const auto* acquire = std::get_if<AcquireCommand>(&command);
-  return acquire != nullptr ? !acquire->wait : std::holds_alternative<AdminCommand>(command);
 }
 
 // Not if the request will be refused whatever the engine has: that must leave nothing behind.
