@@ -25,9 +25,6 @@
 namespace semaphored::ledger {
 namespace {
 
-// For granting to those for whom others have made room.
-constexpr std::chrono::seconds kServeTime{5};
-
 // A request waits, is granted and ends: more often its row cannot have run ahead of what was read after it.
 constexpr int kStaleRowsMax = 5;
 

@@ -2,6 +2,7 @@
 // waiters in, and what becomes of the commands of a batch that failed, or was unknown.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@
 #include "adapters/ledger/core.h"
 
 namespace semaphored::ledger {
+
+// For a commit that grants to those for whom others have made room.
+inline constexpr std::chrono::seconds kServeTime{5};
 
 // One batch as one commit, and what is left of it while the engine's answer is not known.
 class OneCommit {

@@ -39,9 +39,6 @@ using ledger::SemaphoreDelta;
 using ledger::SettleAll;
 using ledger::Simply;
 
-// For granting to those for whom others have made room.
-constexpr std::chrono::seconds kServeTime{5};
-
 bool ChangesRow(const Command& command) {
   const auto* admin = std::get_if<AdminCommand>(&command);
   if (admin == nullptr) return false;
@@ -161,7 +158,7 @@ absl::StatusOr<StepResult> BrokerAdapter::WaitForEvents(SteadyTime deadline) {
   }
   StepResult result;
   if (in_use_.HasNews() || core_.serving.ServesAny()) {
-    absl::Status status = Run({}, core_.options.now() + kServeTime, &result);
+    absl::Status status = Run({}, core_.options.now() + ledger::kServeTime, &result);
     // What is unknown is settled by the next Step; no command waits for it.
     if (!status.ok() && unknown_ == nullptr) return status;
     return result;
