@@ -10,16 +10,13 @@
 namespace semaphored::consul {
 
 using ledger::CommitResult;
+using ledger::Failed;
 using ledger::LeaseChange;
 using ledger::SemaphoreDelta;
 using ledger::Transaction;
 using ledger::WaiterChange;
 
 namespace {
-
-CommitResult Failed(absl::Status status) {
-  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
-}
 
 CommitResult LostFor(std::vector<std::string> stale, bool requests_lost = false) {
   CommitResult result;

@@ -22,10 +22,6 @@ constexpr std::chrono::seconds kRetryRenewal{5};
 constexpr size_t kMadeAhead = 2;
 constexpr char kNoSuchNode[] = "Missing node registration";
 
-absl::Status NotUnderstood() {
-  return absl::InternalError("consul: an answer of the agent is not understood");
-}
-
 }  // namespace
 
 Places::Places(Client* client, const Url& url, NodeRef self)

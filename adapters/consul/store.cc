@@ -17,6 +17,7 @@
 namespace semaphored::consul {
 
 using ledger::CommitResult;
+using ledger::Failed;
 using ledger::SemaphoreDelta;
 using ledger::Transaction;
 
@@ -38,10 +39,6 @@ constexpr int kWritingsMax = 50;
 constexpr int kPreparationsMax = 40;
 constexpr size_t kWordsKeptMax = 256;
 constexpr size_t kWordsDroppedAtOnce = 30;
-
-CommitResult Failed(absl::Status status) {
-  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
-}
 
 absl::Status Dead() {
   return absl::FailedPreconditionError(
@@ -185,9 +182,7 @@ CommitResult ConsulStore::Lose(const Transaction& transaction, bool requests_los
   result.kind = CommitResult::Kind::kLost;
   result.requests_lost = requests_lost;
   if (!stale) return result;
-  for (const SemaphoreDelta& delta : transaction.semaphores) result.stale.push_back(delta.name);
-  for (const ledger::ReadCondition& read : transaction.reads)
-    result.stale.push_back(read.semaphore);
+  result.stale = ledger::NamesIn(transaction);
   return result;
 }
 

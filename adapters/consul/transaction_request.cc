@@ -17,10 +17,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-absl::Status NotUnderstood() {
-  return absl::InternalError("consul: an answer of the agent is not understood");
-}
-
 uint64_t Number(const Json& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_number() ? found->get<uint64_t>() : 0;
@@ -94,6 +90,10 @@ absl::Status TransactionAnswer::WhyForbidden() const {
           absl::StrCat("consul: the token does not allow it: ", refusal.why));
   }
   return absl::OkStatus();
+}
+
+absl::Status NotUnderstood() {
+  return absl::InternalError("consul: an answer of the agent is not understood");
 }
 
 absl::StatusOr<TransactionAnswer> ReadTransactionAnswer(const std::string& body) {

@@ -82,6 +82,9 @@ std::optional<uint64_t> ReadLandedIndex(const std::string& body);
 // The body of GET /v1/kv/…; empty for 404.
 absl::StatusOr<std::vector<Entry>> ReadEntries(const std::string& body);
 
+// INTERNAL.
+absl::Status NotUnderstood();
+
 // Text as JSON writes it, with its quotes; bytes that are no UTF-8 are replaced.
 std::string JsonText(const std::string& text);
 

@@ -9,14 +9,11 @@
 namespace semaphored::dynamodb {
 
 using ledger::CommitResult;
+using ledger::Failed;
 using ledger::SemaphoreDelta;
 using ledger::Transaction;
 
 namespace {
-
-CommitResult Failed(absl::Status status) {
-  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
-}
 
 CommitResult LostFor(std::string name) {
   CommitResult result;

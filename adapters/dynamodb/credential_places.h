@@ -11,6 +11,7 @@
 #include "adapters/adapter.h"
 #include "adapters/dynamodb/credentials.h"
 #include "adapters/dynamodb/fetch.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace semaphored::dynamodb {
 
@@ -54,6 +55,9 @@ absl::StatusOr<Found> FindInContainer(const Lookup& lookup);
 absl::StatusOr<Found> FindInInstance(const Lookup& lookup);
 
 // ---- What several of them use ----
+
+// The text of this name; empty: there is none. REQUIRES: an object.
+std::string TextIn(const nlohmann::json& body, const char* name);
 
 // "dynamodb: no credentials: WHO did not give any: WHY", UNAVAILABLE.
 absl::Status NoAnswer(const std::string& who, const std::string& why);

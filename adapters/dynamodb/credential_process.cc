@@ -124,11 +124,6 @@ std::optional<int> Process::Wait(SteadyTime deadline) {
   }
 }
 
-std::string TextIn(const json& body, const char* name) {
-  const auto found = body.find(name);
-  return found != body.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 }  // namespace
 
 absl::StatusOr<Found> FindByProcess(const std::string& command, const Lookup& lookup) {

@@ -13,6 +13,7 @@
 namespace semaphored::dynamodb {
 
 using ledger::CommitResult;
+using ledger::Failed;
 using ledger::SemaphoreDelta;
 using ledger::Transaction;
 
@@ -30,10 +31,6 @@ constexpr int kWritingsMax = 4;
 constexpr int kConflictsMax = 8;
 constexpr std::chrono::milliseconds kConflictPause{8};
 constexpr std::chrono::milliseconds kPauseMax{200};
-
-CommitResult Failed(absl::Status status) {
-  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
-}
 
 CommitResult Unknown() { return {CommitResult::Kind::kUnknown, {}, false, {}, {}}; }
 
@@ -223,9 +220,7 @@ CommitResult DynamoStore::Lose(const Transaction& transaction) {
   writer_.reset();
   CommitResult result;
   result.kind = CommitResult::Kind::kLost;
-  for (const SemaphoreDelta& delta : transaction.semaphores) result.stale.push_back(delta.name);
-  for (const ledger::ReadCondition& read : transaction.reads)
-    result.stale.push_back(read.semaphore);
+  result.stale = ledger::NamesIn(transaction);
   return result;
 }
 

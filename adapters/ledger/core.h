@@ -40,6 +40,9 @@ struct Core {
   Context NewContext() const;
   // Nothing is granted in the semaphore, whatever is free: see `withheld`; or no commit may touch it now.
   bool GrantsNothing(const std::string& semaphore) const;
+  // Decides the command by its rule, and changes the state through the editor. A HistoryCommand is no rule's: kUnsupported.
+  // A FlushCommand changes nothing: kDone.
+  Outcome Execute(const Command& command, Editor& editor, const Context& context) const;
   // The batch stands: revisions, requests and recent ends follow it, and `result` receives its outcomes
   // and all that is to be reported. Not the payloads of tickets.
   void Win(Decided* decided, StepResult* result);

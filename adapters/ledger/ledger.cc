@@ -11,7 +11,6 @@
 #include "adapters/advice.h"
 #include "adapters/ledger/capabilities.h"
 #include "adapters/ledger/core.h"
-#include "adapters/ledger/execute.h"
 #include "adapters/ledger/faults.h"
 #include "adapters/ledger/inside.h"
 #include "adapters/ledger/one_commit.h"
@@ -25,9 +24,6 @@
 
 namespace semaphored::ledger {
 namespace {
-
-// For granting to those for whom others have made room.
-constexpr std::chrono::seconds kServeTime{5};
 
 // A request waits, is granted and ends: more often its row cannot have run ahead of what was read after it.
 constexpr int kStaleRowsMax = 5;
@@ -52,8 +48,7 @@ class LedgerAdapter final : public Adapter, private OneCommit {
   // ---- OneCommit ----
   absl::Status Run(absl::Span<const Submission> batch, SteadyTime deadline,
                    StepResult* result) override;
-  bool unsettled() const override { return unknown_ != nullptr; }
-  void DropUnsettledBatch() override { unknown_->batch.clear(); }
+  absl::StatusOr<StepResult> SettleUnknown(SteadyTime deadline) override;
   bool ServeInSmallerSteps() override {
     return CarriesOnSomewhere() && portions_.TakeSmallerSteps();
   }
@@ -75,10 +70,6 @@ class LedgerAdapter final : public Adapter, private OneCommit {
   absl::StatusOr<std::optional<Outcome>> AskStore(const Command& command, const std::string& name);
   absl::StatusOr<std::optional<Outcome>> ReadHistory(const HistoryCommand& command);
 
-  absl::StatusOr<StepResult> SettleUnknown(SteadyTime deadline);
-  // The same of a commit without commands, for which no client waits. UNAVAILABLE: it is not found out
-  // yet.
-  absl::Status SettleOwn(SteadyTime deadline);
   void Win(Decided* decided, StepResult* result);
   // A request's row says something else than its semaphore, however often both are read.
   absl::Status Contradicts(const std::string& semaphore, const absl::Status& why) const;
@@ -87,7 +78,6 @@ class LedgerAdapter final : public Adapter, private OneCommit {
   Core core_;
   const std::unique_ptr<View> view_;
   Portions portions_;
-  std::unique_ptr<Decided> unknown_;  // The engine's answer to its commit was lost.
 };
 
 LedgerAdapter::LedgerAdapter(std::unique_ptr<LedgerStore> store, LedgerOptions options)
@@ -115,14 +105,14 @@ absl::StatusOr<StepResult> LedgerAdapter::StepOnce(absl::Span<const Submission> 
     if (!result.settled.empty()) return result;
   } else if (!unknown_->batch.empty()) {
     return SettleUnknown(deadline);
-  } else if (absl::Status status = SettleOwn(deadline); !status.ok()) {
+  } else if (absl::Status status = SettleOwn(&core_, deadline); !status.ok()) {
     return status;
   }
   if (batch.empty()) return WaitForEvents(deadline);
   StepResult served;
   absl::Status status = ServeOnce(&core_, this, deadline, &served);
   core_.outbox.Keep(&served);
-  if (unknown_ != nullptr) status = SettleOwn(deadline);
+  if (unknown_ != nullptr) status = SettleOwn(&core_, deadline);
   if (!status.ok()) return status;
   absl::StatusOr<StepResult> result = portions_.Step(batch, deadline);
   if (!result.ok() || unknown_ != nullptr) return result;
@@ -203,10 +193,7 @@ absl::Status LedgerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
         if (batch.size() == 1 && LiesInData(commit.status)) Suspect(decided->transaction);
         return commit.status;
       case CommitResult::Kind::kUnknown:
-        decided->batch.assign(batch.begin(), batch.end());
-        unknown_ = std::move(decided);
-        result->outcomes.resize(batch.size());
-        for (Outcome& outcome : result->outcomes) outcome.kind = OutcomeKind::kUnknown;
+        KeepUnknown(batch, std::move(decided), result);
         return absl::OkStatus();
       case CommitResult::Kind::kLost:
         core_.RollBack(decided->transaction);
@@ -308,7 +295,7 @@ absl::Status LedgerAdapter::DecideOne(const Command& command, Editor& editor, De
   }
   const absl::btree_map<std::string, std::string> untouchable = UntouchableOf(core_, command);
   if (!untouchable.empty()) context.unusable = &untouchable;
-  decided->outcomes.push_back(Execute(command, editor, context, core_.ends));
+  decided->outcomes.push_back(core_.Execute(command, editor, context));
   if (WantsPayload(command, decided->outcomes.back()))
     decided->payloads_wanted.push_back({decided->outcomes.size() - 1, name});
   return absl::OkStatus();
@@ -358,14 +345,6 @@ void LedgerAdapter::Win(Decided* decided, StepResult* result) {
 }
 
 // ---- Settle ----
-
-absl::Status LedgerAdapter::SettleOwn(SteadyTime deadline) {
-  absl::StatusOr<StepResult> settled = SettleUnknown(deadline);
-  if (!settled.ok()) return settled.status();
-  if (unknown_ != nullptr) return NotFoundOutYet(core_);
-  core_.outbox.Keep(&*settled);
-  return absl::OkStatus();
-}
 
 absl::StatusOr<StepResult> LedgerAdapter::SettleUnknown(SteadyTime deadline) {
   StepResult result;

@@ -36,6 +36,11 @@ absl::Status ServeOneByOne(Core* core, OneCommit* commit, SteadyTime deadline, S
   return absl::OkStatus();
 }
 
+absl::Status NotFoundOutYet(const Core& core) {
+  return absl::UnavailableError(
+      absl::StrCat(core.can.adapter, ": the engine's answer was lost, and is not found out yet"));
+}
+
 }  // namespace
 
 absl::Status ServeOnce(Core* core, OneCommit* commit, SteadyTime deadline, StepResult* result) {
@@ -47,9 +52,20 @@ absl::Status ServeOnce(Core* core, OneCommit* commit, SteadyTime deadline, StepR
   return LiesInData(status) ? ServeOneByOne(core, commit, deadline, result) : status;
 }
 
-absl::Status NotFoundOutYet(const Core& core) {
-  return absl::UnavailableError(
-      absl::StrCat(core.can.adapter, ": the engine's answer was lost, and is not found out yet"));
+void OneCommit::KeepUnknown(absl::Span<const Submission> batch, std::unique_ptr<Decided> decided,
+                            StepResult* result) {
+  decided->batch.assign(batch.begin(), batch.end());
+  unknown_ = std::move(decided);
+  result->outcomes.resize(batch.size());
+  for (Outcome& outcome : result->outcomes) outcome.kind = OutcomeKind::kUnknown;
+}
+
+absl::Status OneCommit::SettleOwn(Core* core, SteadyTime deadline) {
+  absl::StatusOr<StepResult> settled = SettleUnknown(deadline);
+  if (!settled.ok()) return settled.status();
+  if (unsettled()) return NotFoundOutYet(*core);
+  core->outbox.Keep(&*settled);
+  return absl::OkStatus();
 }
 
 void FailLater(absl::Span<const Submission> rest, const absl::Status& status, StepResult* result,

@@ -2,17 +2,23 @@
 // waiters in, and what becomes of the commands of a batch that failed, or was unknown.
 #pragma once
 
+#include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "adapters/adapter.h"
 #include "adapters/ledger/core.h"
 
 namespace semaphored::ledger {
 
-// One batch as one commit.
+// For a commit that grants to those for whom others have made room.
+inline constexpr std::chrono::seconds kServeTime{5};
+
+// One batch as one commit, and what is left of it while the engine's answer is not known.
 class OneCommit {
  public:
   virtual ~OneCommit() = default;
@@ -21,11 +27,22 @@ class OneCommit {
   virtual absl::Status Run(absl::Span<const Submission> batch, SteadyTime deadline,
                            StepResult* result) = 0;
   // The engine's answer to the last Run was lost.
-  virtual bool unsettled() const = 0;
+  bool unsettled() const { return unknown_ != nullptr; }
   // No client waits for the commands of the unsettled commit.
-  virtual void DropUnsettledBatch() = 0;
+  void DropUnsettledBatch() { unknown_->batch.clear(); }
   // A commit without commands was more than the engine takes at once. True: the next one is smaller.
   virtual bool ServeInSmallerSteps() { return false; }
+
+ protected:
+  // Queries the store for what became of the unsettled batch, and reports that. Empty: it is not found out yet.
+  virtual absl::StatusOr<StepResult> SettleUnknown(SteadyTime deadline) = 0;
+  // The answer to the commit of `batch` was lost: its outcomes are unknown.
+  void KeepUnknown(absl::Span<const Submission> batch, std::unique_ptr<Decided> decided,
+                   StepResult* result);
+  // SettleUnknown of a commit for whose commands no client waits. UNAVAILABLE: it is not found out yet.
+  absl::Status SettleOwn(Core* core, SteadyTime deadline);
+
+  std::unique_ptr<Decided> unknown_;  // The engine's answer to its commit was lost.
 };
 
 // Lets waiters in where there may be room, and carries acts on, by one commit without commands: what is
@@ -33,8 +50,6 @@ class OneCommit {
 // commit of its own, and one for which not even that succeeds goes into quarantine. UNAVAILABLE: the
 // commit is unsettled, or the engine cannot be reached.
 absl::Status ServeOnce(Core* core, OneCommit* commit, SteadyTime deadline, StepResult* result);
-
-absl::Status NotFoundOutYet(const Core& core);
 
 // These commands of the batch under way were not done, and `status` is to be reported with the next Step.
 void FailLater(absl::Span<const Submission> rest, const absl::Status& status, StepResult* result,

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "adapters/ledger/conditions.h"
 #include "adapters/ledger/mirror.h"
 #include "adapters/ledger/orphan_pages.h"
 #include "adapters/ledger/requests.h"
@@ -18,22 +18,22 @@
 namespace semaphored::ledger {
 namespace {
 
-// The hosts of so many leases of a semaphore are notified of a new waiter; a wide one has more.
-constexpr int kHoldersTold = 64;
-
 class SharedView : public View {
  public:
   SharedView(Core* core, SharedStore* store)
       : core_(core),
         store_(store),
         mirror_(core, store),
-        orphan_pages_(store, core->options.self) {}
+        orphan_pages_(store, core->options.self),
+        conditions_(core, store, &mirror_) {}
 
   absl::Status Start() override;
   void BeginRun() override { mirror_.BeginRun(); }
   absl::Status Prepare(absl::Span<const Submission> batch) override;
-  void AddConditions(Transaction* transaction) override;
-  CommitResult Check(const Transaction& transaction) override;
+  void AddConditions(Transaction* transaction) override { conditions_.AddTo(transaction); }
+  CommitResult Check(const Transaction& transaction) override {
+    return conditions_.Check(transaction);
+  }
   void Complete(Decided* decided) override;
   absl::Status Listen(SteadyTime deadline) override;
   absl::StatusOr<std::optional<Outcome>> Answer(const Command& command) override;
@@ -63,19 +63,12 @@ class SharedView : public View {
   // Reads again the semaphores of a session that has moved here, but for those that the commit wrote.
   absl::Status ReadAfterMove(const Id& session, const Transaction& moved);
   void LookWhetherWithheld();
-  void AddReadToAdopt(const Transaction& transaction);
-  // The nodes that are to hear of what the transaction does to the semaphore.
-  void AddConcerned(const SemaphoreDelta& delta, Transaction* transaction) const;
 
   Core* const core_;
   SharedStore* const store_;
   Mirror mirror_;
   OrphanPages orphan_pages_;
-  absl::btree_set<std::string> read_;  // Names that this batch has looked at, …
-  // … of them those of commands that may write, …
-  absl::flat_hash_set<std::string> decided_on_;
-  // … and those that it has looked at to adopt a session, by session.
-  absl::flat_hash_map<Id, std::vector<std::string>> read_to_adopt_;
+  Conditions conditions_;
   absl::flat_hash_set<Id> read_in_part_;  // Sessions of which this batch has not read all.
   bool doubt_revisions_ = false;          // Until all that is in use here was read again.
   SteadyTime swept_at_{};
@@ -87,9 +80,7 @@ absl::Status SharedView::Start() {
 }
 
 absl::Status SharedView::Prepare(absl::Span<const Submission> batch) {
-  read_.clear();
-  decided_on_.clear();
-  read_to_adopt_.clear();
+  conditions_.Clear();
   read_in_part_.clear();
   core_->with_claims.clear();
   core_->orphans.clear();
@@ -219,8 +210,7 @@ absl::Status SharedView::Need(const Command& command, std::vector<std::string>* 
   // Another daemon may know of the request, and no commit finds that out.
   const bool again = IsOnlyIfRepeated(command);
   for (const std::string& each : names) {
-    read_.insert(each);
-    if (!IsReadOnly(command)) decided_on_.insert(each);
+    conditions_.LookedAt(each, !IsReadOnly(command));
     if (again || !mirror_.IsLoaded(each) || core_->damaged.contains(each)) missing->push_back(each);
   }
   return absl::OkStatus();
@@ -263,7 +253,7 @@ void SharedView::NeedToAdopt(const Id& session, std::vector<std::string> names,
     for (const std::string& name : names) {
       if (core_->damaged.contains(name)) unread.push_back(name);
     }
-    read_to_adopt_[session] = std::move(names);
+    conditions_.LookedAtToAdopt(session, std::move(names));
   }
   std::ranges::move(unread, std::back_inserter(*missing));
 }
@@ -390,104 +380,6 @@ void SharedView::LookWhetherWithheld() {
     swept_at_ = SteadyTime::min();
   }
   core_->withheld = withheld;
-}
-
-// A session that moves here is read again after that (ReadAfterMove): that its semaphores stand still meanwhile is no
-// condition, and they may be more than a commit of the engine tests.
-void SharedView::AddReadToAdopt(const Transaction& transaction) {
-  absl::flat_hash_set<Id> moved;
-  for (const SessionChange& change : transaction.sessions) {
-    if (change.before && change.after && change.before->host != change.after->host)
-      moved.insert(change.after->id);
-  }
-  for (const auto& [session, names] : read_to_adopt_) {
-    if (moved.contains(session)) continue;
-    read_.insert(names.begin(), names.end());
-    decided_on_.insert(names.begin(), names.end());
-  }
-}
-
-void SharedView::AddConditions(Transaction* transaction) {
-  AddReadToAdopt(*transaction);
-  const bool writes = !transaction->empty();
-  absl::flat_hash_set<std::string_view> touched;
-  for (const SemaphoreDelta& delta : transaction->semaphores) touched.insert(delta.name);
-  for (const std::string& name : read_) {
-    if (touched.contains(name) || core_->damaged.contains(name)) continue;
-    // What is only read, and was read for this batch, holds at the moment of that reading: a semaphore that changes
-    // all the time is then read once.
-    if (mirror_.IsReadInRun(name) && (!writes || !decided_on_.contains(name))) continue;
-    const Semaphore* semaphore = core_->state.Find(name);
-    transaction->reads.push_back({name, semaphore == nullptr ? 0 : semaphore->row.revision});
-  }
-  for (SemaphoreDelta& delta : transaction->semaphores) {
-    const Semaphore* semaphore = core_->state.Find(delta.name);
-    if (semaphore != nullptr) delta.counts = CountsOf(*semaphore);
-    AddConcerned(delta, transaction);
-  }
-  absl::flat_hash_set<RequestKey> written;
-  for (const RequestChange& change : transaction->requests) written.insert(change.row.request);
-  for (NamedRequest& asked : core_->requests.assumed_new()) {
-    if (!written.contains(asked.request)) transaction->absent_requests.push_back(std::move(asked));
-  }
-}
-
-void SharedView::AddConcerned(const SemaphoreDelta& delta, Transaction* transaction) const {
-  absl::flat_hash_set<uint32_t> concerned;
-  const auto concern = [&](const Claim& claim) {
-    const uint32_t node = HostOf(core_->state, claim).number;
-    if (node == 0 || node == core_->options.self.number || !concerned.insert(node).second) return;
-    transaction->concerns.emplace_back(node, delta.name);
-  };
-  for (const LeaseChange& change : delta.leases) {
-    if (change.before) concern(*change.before);
-    if (change.after) concern(*change.after);
-  }
-  for (const WaiterChange& change : delta.waiters) {
-    if (change.before) concern(*change.before);
-    if (change.after) concern(*change.after);
-  }
-  // Where a request waits, a holder is the next to commit: without a notice its release would be
-  // decided on an older queue, and lost.
-  const Semaphore* semaphore = core_->state.Find(delta.name);
-  if (semaphore == nullptr || semaphore->waiters.empty()) return;
-  int looked_at = 0;
-  for (const auto& [id, lease] : semaphore->leases) {
-    if (++looked_at > kHoldersTold) break;
-    concern(*lease);
-  }
-  // The daemon of the next waiter hears everything, so that it has nothing to read at the grant.
-  if (!semaphore->queue.empty()) concern(*semaphore->queue.begin()->second);
-  if (!semaphore->offers.empty()) concern(*semaphore->offers.begin()->second);
-}
-
-CommitResult SharedView::Check(const Transaction& transaction) {
-  CommitResult result;
-  const auto failed = [](absl::Status status) {
-    return CommitResult{CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
-  };
-  if (!transaction.reads.empty()) {
-    std::vector<SemaphoreRow> rows(transaction.reads.size());
-    std::vector<const SemaphoreRow*> pointers;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      rows[i].name = transaction.reads[i].semaphore;
-      rows[i].revision = transaction.reads[i].revision;
-      pointers.push_back(&rows[i]);
-    }
-    absl::StatusOr<std::vector<std::string>> changed = store_->Changed(pointers);
-    if (!changed.ok()) return failed(changed.status());
-    result.stale = *std::move(changed);
-  }
-  if (!transaction.absent_requests.empty()) {
-    absl::StatusOr<std::vector<LedgerStore::FoundRequest>> found =
-        store_->FindRequests(transaction.absent_requests, core_->options.request_window);
-    if (!found.ok()) return failed(found.status());
-    for (const LedgerStore::FoundRequest& each : *found) {
-      result.requests_lost = result.requests_lost || each.row.has_value() || each.too_old;
-    }
-  }
-  if (result.requests_lost || !result.stale.empty()) result.kind = CommitResult::Kind::kLost;
-  return result;
 }
 
 absl::StatusOr<Outcome> SharedView::ListNames(const ListCommand& command) {

@@ -13,6 +13,13 @@ SemaphoreCounts CountsOf(const std::vector<LeasePtr>& leases, const std::vector<
   return counts;
 }
 
+std::vector<std::string> NamesIn(const Transaction& transaction) {
+  std::vector<std::string> names;
+  for (const SemaphoreDelta& delta : transaction.semaphores) names.push_back(delta.name);
+  for (const ReadCondition& read : transaction.reads) names.push_back(read.semaphore);
+  return names;
+}
+
 absl::StatusOr<std::vector<PayloadPtr>> LedgerStore::ReadPayloads(absl::Span<const TicketAt>) {
   return absl::UnimplementedError("this store keeps no tickets");
 }

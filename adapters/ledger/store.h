@@ -71,6 +71,14 @@ struct CommitResult {
   absl::Status status;
 };
 
+// kFailed, for this reason.
+inline CommitResult Failed(absl::Status status) {
+  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
+}
+
+// The semaphores that it writes, and those that it rests upon.
+std::vector<std::string> NamesIn(const Transaction& transaction);
+
 class SharedStore;
 
 class LedgerStore : public RequestRows {

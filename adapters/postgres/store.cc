@@ -19,17 +19,14 @@
 namespace semaphored::postgres {
 
 using ledger::CommitResult;
+using ledger::Failed;
 using ledger::SemaphoreDelta;
 using ledger::Transaction;
 
 namespace {
 
-constexpr size_t kReadAnewAtOnce = 16;  // Semaphores.
+constexpr size_t kReadAgainAtOnce = 16;  // Semaphores.
 constexpr uint64_t kSettledBy = 2;      // See kSettle.
-
-CommitResult Failed(absl::Status status) {
-  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
-}
 
 // "Serialization failure" and "deadlock detected": the whole was taken back, try again.
 bool IsLostRace(const std::string& state) {
@@ -284,11 +281,9 @@ CommitResult PostgresStore::Lose(const Transaction& transaction, bool requests_l
     if (failure.state == "55P03") return FindBusy(transaction, failure.status);
     if (!failure.status.ok()) return Failed(failure.status);
   }
-  if (transaction.semaphores.size() + transaction.reads.size() <= kReadAnewAtOnce) {
+  if (transaction.semaphores.size() + transaction.reads.size() <= kReadAgainAtOnce) {
     // Not worth a question which of them it was.
-    for (const SemaphoreDelta& delta : transaction.semaphores) result.stale.push_back(delta.name);
-    for (const ledger::ReadCondition& read : transaction.reads)
-      result.stale.push_back(read.semaphore);
+    result.stale = ledger::NamesIn(transaction);
     return result;
   }
   Array names;

@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "adapters/ledger/capabilities.h"
 #include "adapters/ledger/core.h"
-#include "adapters/ledger/execute.h"
 #include "adapters/ledger/faults.h"
 #include "adapters/ledger/one_commit.h"
 #include "adapters/ledger/quarantine.h"
@@ -40,9 +39,6 @@ using ledger::SemaphoreDelta;
 using ledger::SettleAll;
 using ledger::Simply;
 
-// For granting to those for whom others have made room.
-constexpr std::chrono::seconds kServeTime{5};
-
 bool ChangesRow(const Command& command) {
   const auto* admin = std::get_if<AdminCommand>(&command);
   if (admin == nullptr) return false;
@@ -66,8 +62,7 @@ class BrokerAdapter final : public Adapter, private ledger::OneCommit {
   // ---- OneCommit ----
   absl::Status Run(absl::Span<const Submission> batch, SteadyTime deadline,
                    StepResult* result) override;
-  bool unsettled() const override { return unknown_ != nullptr; }
-  void DropUnsettledBatch() override { unknown_->batch.clear(); }
+  absl::StatusOr<StepResult> SettleUnknown(SteadyTime deadline) override;
 
   absl::StatusOr<StepResult> StepOnce(absl::Span<const Submission> batch, SteadyTime deadline);
   absl::StatusOr<StepResult> WaitForEvents(SteadyTime deadline);
@@ -84,10 +79,6 @@ class BrokerAdapter final : public Adapter, private ledger::OneCommit {
   // What the rules do not decide. nullopt: they do.
   absl::StatusOr<std::optional<Outcome>> AskStore(const Command& command, const Editor& editor);
   std::optional<Outcome> Unsupported(const Command& command) const;
-  // Of a semaphore that the command would make, or make so; empty: nothing is against it.
-  std::string WhyNoSuchLimit(const Command& command) const;
-  // While the broker does not answer for a semaphore that is known, claims can wait, and end.
-  bool NeedsBroker(const Command& command, const absl::Status& why) const;
   // A semaphore that the acquire makes must be in the broker before a permit is taken of it.
   absl::Status ProvideFor(const AcquireCommand& acquire, const Editor& editor);
   // Likewise one that the act adopts. An outcome: there is no room for it.
@@ -96,8 +87,6 @@ class BrokerAdapter final : public Adapter, private ledger::OneCommit {
   // Reads again what the lost batch rested upon.
   absl::Status LearnWhyLost(const ledger::Transaction& lost, const CommitResult& commit);
 
-  absl::StatusOr<StepResult> SettleUnknown(SteadyTime deadline);
-  absl::Status SettleOwn(SteadyTime deadline);
   void RollBack(const Decided& decided);
   void Win(Decided* decided, StepResult* result);
 
@@ -105,7 +94,6 @@ class BrokerAdapter final : public Adapter, private ledger::OneCommit {
   RequestMemory requests_;
   Core core_;
   InUse in_use_;
-  std::unique_ptr<Decided> unknown_;  // The broker's answer to its commit was lost.
   // Commands of a batch in parts, after the part that failed; reported with the next Step.
   std::vector<Settled> failed_later_;
   // Semaphores whose things in the broker cannot be used, and why; for this batch.
@@ -136,7 +124,7 @@ absl::StatusOr<StepResult> BrokerAdapter::StepOnce(absl::Span<const Submission> 
   }
   if (unknown_ != nullptr && !unknown_->batch.empty()) return SettleUnknown(deadline);
   if (unknown_ != nullptr) {
-    if (absl::Status status = SettleOwn(deadline); !status.ok()) return status;
+    if (absl::Status status = SettleOwn(&core_, deadline); !status.ok()) return status;
   }
   in_use_.Collect();
   if (in_use_.HasLost()) {
@@ -149,7 +137,7 @@ absl::StatusOr<StepResult> BrokerAdapter::StepOnce(absl::Span<const Submission> 
   StepResult served;
   absl::Status status = ServeOnce(&core_, this, deadline, &served);
   core_.outbox.Keep(&served);
-  if (unknown_ != nullptr) status = SettleOwn(deadline);
+  if (unknown_ != nullptr) status = SettleOwn(&core_, deadline);
   if (!status.ok()) return status;
   absl::StatusOr<StepResult> result = StepInParts(batch, deadline);
   if (!result.ok() || unknown_ != nullptr) return result;
@@ -170,7 +158,7 @@ absl::StatusOr<StepResult> BrokerAdapter::WaitForEvents(SteadyTime deadline) {
   }
   StepResult result;
   if (in_use_.HasNews() || core_.serving.ServesAny()) {
-    absl::Status status = Run({}, core_.options.now() + kServeTime, &result);
+    absl::Status status = Run({}, core_.options.now() + ledger::kServeTime, &result);
     // What is unknown is settled by the next Step; no command waits for it.
     if (!status.ok() && unknown_ == nullptr) return status;
     return result;
@@ -239,10 +227,7 @@ absl::Status BrokerAdapter::Run(absl::Span<const Submission> batch, SteadyTime d
         core_.RollBack(decided->transaction);
         return commit.status;
       case CommitResult::Kind::kUnknown:
-        decided->batch.assign(batch.begin(), batch.end());
-        unknown_ = std::move(decided);
-        result->outcomes.resize(batch.size());
-        for (Outcome& outcome : result->outcomes) outcome.kind = OutcomeKind::kUnknown;
+        KeepUnknown(batch, std::move(decided), result);
         return absl::OkStatus();
       case CommitResult::Kind::kLost:
         core_.RollBack(decided->transaction);
@@ -371,7 +356,7 @@ absl::Status BrokerAdapter::DecideOne(const Command& command, Editor& editor, De
   const auto pruned = core_.pruned.find(std::string(SemaphoreOf(command)));
   if (pruned != core_.pruned.end()) context.pruned = &pruned->second;
   context.adoptable = core_.AdoptableFor(command);
-  decided->outcomes.push_back(Execute(command, editor, context, core_.ends));
+  decided->outcomes.push_back(core_.Execute(command, editor, context));
   const auto* verify = std::get_if<VerifyCommand>(&command);
   if (verify != nullptr && not_verified_.contains(verify->claim))
     decided->outcomes.back() = ledger::NotHeld();
@@ -403,7 +388,7 @@ absl::StatusOr<std::optional<Outcome>> BrokerAdapter::AskStore(const Command& co
     return std::optional<Outcome>(std::move(outcome));
   }
   const auto unusable = unusable_.find(name);
-  if (unusable != unusable_.end() && NeedsBroker(command, unusable->second)) {
+  if (unusable != unusable_.end() && in_use_.NeedsBroker(command, unusable->second)) {
     OutcomeKind kind = OutcomeKind::kUnsupported;
     if (absl::IsOutOfRange(unusable->second)) kind = OutcomeKind::kLimitReached;
     if (absl::IsDeadlineExceeded(unusable->second)) kind = OutcomeKind::kBusy;
@@ -422,38 +407,10 @@ absl::StatusOr<std::optional<Outcome>> BrokerAdapter::AskStore(const Command& co
 
 std::optional<Outcome> BrokerAdapter::Unsupported(const Command& command) const {
   if (std::optional<Outcome> refusal = ledger::ExcludedRequest(core_.can, command)) return refusal;
-  if (const std::string why = WhyNoSuchLimit(command); !why.empty())
+  if (const std::string why = in_use_.WhyNoSuchLimit(command); !why.empty())
     return RefusedBy(core_.can, absl::StrCat("refuses: ", why));
   if (std::optional<Outcome> refusal = ledger::ExcludedTicket(core_.can, command)) return refusal;
   return ledger::ExcludedAct(core_.can, core_.state, command);
-}
-
-std::string BrokerAdapter::WhyNoSuchLimit(const Command& command) const {
-  const std::string name(SemaphoreOf(command));
-  if (const auto* acquire = std::get_if<AcquireCommand>(&command)) {
-    const bool makes = acquire->limit != 0 && !acquire->must_exist && !in_use_.Has(name);
-    return makes ? store_->Refuses(name, acquire->limit) : "";
-  }
-  const auto* admin = std::get_if<AdminCommand>(&command);
-  if (admin == nullptr) return "";
-  if (const auto* create = std::get_if<AdminCreate>(&admin->act))
-    return store_->Refuses(name, create->limit);
-  const auto* resize = std::get_if<AdminResize>(&admin->act);
-  const Semaphore* semaphore = core_.state.Find(name);
-  if (resize == nullptr || semaphore == nullptr) return "";
-  int64_t limit = resize->amount;
-  if (resize->change == AdminResize::Change::kAdd) limit += semaphore->row.limit;
-  if (resize->change == AdminResize::Change::kRemove) limit = semaphore->row.limit - limit;
-  // What is out of the daemon's own range is said elsewhere.
-  if (limit < 0 || limit > resize->limit_max) return "";
-  return store_->Refuses(name, static_cast<uint32_t>(limit));
-}
-
-bool BrokerAdapter::NeedsBroker(const Command& command, const absl::Status& why) const {
-  if (!absl::IsDeadlineExceeded(why) || !in_use_.Has(std::string(SemaphoreOf(command))))
-    return true;
-  const auto* acquire = std::get_if<AcquireCommand>(&command);
-  return acquire != nullptr ? !acquire->wait : std::holds_alternative<AdminCommand>(command);
 }
 
 // Not if the request will be refused whatever the engine has: that must leave nothing behind.
@@ -504,14 +461,6 @@ absl::StatusOr<std::optional<Outcome>> BrokerAdapter::AdoptFor(const AdminComman
 }
 
 // ---- Settle ----
-
-absl::Status BrokerAdapter::SettleOwn(SteadyTime deadline) {
-  absl::StatusOr<StepResult> settled = SettleUnknown(deadline);
-  if (!settled.ok()) return settled.status();
-  if (unknown_ != nullptr) return NotFoundOutYet(core_);
-  core_.outbox.Keep(&*settled);
-  return absl::OkStatus();
-}
 
 absl::StatusOr<StepResult> BrokerAdapter::SettleUnknown(SteadyTime deadline) {
   StepResult result;

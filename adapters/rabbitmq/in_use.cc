@@ -275,4 +275,31 @@ void InUse::Won(const ledger::Transaction& transaction) {
   lowered_.clear();
 }
 
+std::string InUse::WhyNoSuchLimit(const Command& command) const {
+  const std::string name(SemaphoreOf(command));
+  if (const auto* acquire = std::get_if<AcquireCommand>(&command)) {
+    const bool makes = acquire->limit != 0 && !acquire->must_exist && !Has(name);
+    return makes ? store_->Refuses(name, acquire->limit) : "";
+  }
+  const auto* admin = std::get_if<AdminCommand>(&command);
+  if (admin == nullptr) return "";
+  if (const auto* create = std::get_if<AdminCreate>(&admin->act))
+    return store_->Refuses(name, create->limit);
+  const auto* resize = std::get_if<AdminResize>(&admin->act);
+  const ledger::Semaphore* semaphore = core_->state.Find(name);
+  if (resize == nullptr || semaphore == nullptr) return "";
+  int64_t limit = resize->amount;
+  if (resize->change == AdminResize::Change::kAdd) limit += semaphore->row.limit;
+  if (resize->change == AdminResize::Change::kRemove) limit = semaphore->row.limit - limit;
+  // What is out of the daemon's own range is said elsewhere.
+  if (limit < 0 || limit > resize->limit_max) return "";
+  return store_->Refuses(name, static_cast<uint32_t>(limit));
+}
+
+bool InUse::NeedsBroker(const Command& command, const absl::Status& why) const {
+  if (!absl::IsDeadlineExceeded(why) || !Has(std::string(SemaphoreOf(command)))) return true;
+  const auto* acquire = std::get_if<AcquireCommand>(&command);
+  return acquire != nullptr ? !acquire->wait : std::holds_alternative<AdminCommand>(command);
+}
+
 }  // namespace semaphored::rabbitmq

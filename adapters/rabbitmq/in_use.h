@@ -51,6 +51,12 @@ class InUse {
   // Fewer rows than there are, and `more`, when it has taken about kTurn.
   absl::StatusOr<Outcome> List(const ListCommand& command);
 
+  // ---- what the broker has to be asked for, or cannot do ----
+  // Of a semaphore that the command would make, or make so; empty: nothing is against it.
+  std::string WhyNoSuchLimit(const Command& command) const;
+  // While the broker does not answer for a semaphore that is known, claims can wait, and end.
+  bool NeedsBroker(const Command& command, const absl::Status& why) const;
+
  private:
   void Replace(ledger::Semaphore* semaphore, SemaphoreRow row);
   void ReportChange(const ledger::Semaphore& semaphore);

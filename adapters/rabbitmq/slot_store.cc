@@ -9,6 +9,7 @@
 namespace semaphored::rabbitmq {
 
 using ledger::CommitResult;
+using ledger::Failed;
 using ledger::Image;
 using ledger::SemaphoreDelta;
 using ledger::Transaction;
@@ -21,10 +22,6 @@ namespace {
 // looked at soon, and then ever more rarely.
 constexpr milliseconds kCheckEveryMax{5000};
 constexpr int kChecksAtOnce = 32;
-
-CommitResult Failed(absl::Status status) {
-  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
-}
 
 }  // namespace
 

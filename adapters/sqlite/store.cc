@@ -14,6 +14,7 @@ namespace semaphored::sqlite {
 namespace {
 
 using ledger::CommitResult;
+using ledger::Failed;
 
 // A checkpoint writes each page once, however often it changed, and syncs the file: the longer the
 // log, the less there is to write for each commit, and the longer the one commit takes that waits
@@ -21,10 +22,6 @@ using ledger::CommitResult;
 constexpr int kLogPagesMax = 2000;
 constexpr int kLogPagesWhenIdle = 100;
 constexpr auto kIdle = std::chrono::milliseconds(100);
-
-CommitResult Failed(absl::Status status) {
-  return {CommitResult::Kind::kFailed, {}, false, {}, std::move(status)};
-}
 
 Guarantees GuaranteesOf(const StoreOptions& options, bool in_memory) {
   Guarantees guarantees;

@@ -5,18 +5,6 @@
 #include "client/semaphore/status_conversion.h"
 
 namespace semaphore {
-namespace {
-
-std::unique_ptr<v1::SemaphoreService::Stub> Connect(const std::string& endpoint,
-                                                    const Transport& transport) {
-  grpc::ChannelArguments arguments;
-  // Otherwise gRPC would hand out the connection that was found broken, or its own pause after it.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return v1::SemaphoreService::NewStub(transport.Connect(endpoint, arguments));
-}
-
-}  // namespace
-
 StreamLoop::StreamLoop() : thread_([this] { Run(); }) {}
 
 void StreamLoop::Stop() {
@@ -42,7 +30,9 @@ std::shared_ptr<SessionStream> SessionStream::Create(const std::string& endpoint
 
 SessionStream::SessionStream(const std::string& endpoint, Transport& transport, StreamLoop& loop,
                              std::shared_ptr<StreamListener> listener)
-    : stub_(Connect(endpoint, transport)), loop_(loop), listener_(std::move(listener)) {
+    : stub_(v1::SemaphoreService::NewStub(transport.ConnectAlone(endpoint))),
+      loop_(loop),
+      listener_(std::move(listener)) {
   transport.Authorize(&context_);
 }
 

@@ -148,6 +148,12 @@ std::shared_ptr<grpc::Channel> Transport::Connect(const std::string& endpoint,
   return grpc::CreateCustomChannel(endpoint, credentials_, arguments);
 }
 
+std::shared_ptr<grpc::Channel> Transport::ConnectAlone(const std::string& endpoint) const {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return Connect(endpoint, arguments);
+}
+
 absl::Status Transport::ReadToken() {
   struct stat found {};
   if (stat(options_.token_file.c_str(), &found) != 0) {

@@ -33,6 +33,9 @@ class Transport {
   std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint,
                                          grpc::ChannelArguments arguments) const;
 
+  // On a connection of its own: a pool would hand out one that was found broken, or gRPC's pause after it.
+  std::shared_ptr<grpc::Channel> ConnectAlone(const std::string& endpoint) const;
+
   // Adds the token to a call that has not begun. Looks at token_file, and reads it if it has
   // changed; what was read last counts while it cannot be read, or holds no token.
   void Authorize(grpc::ClientContext* context);

@@ -205,7 +205,7 @@ void Run::TellWait() {
   std::string message =
       absl::StrCat("waiting for ", options_.name, " since ", FormatDuration(waited));
   if (place_.position > 0)
-    absl::StrAppend(&message, ", joined the queue at place ", place_.position);
+    absl::StrAppend(&message, ", joined the queue at position ", place_.position);
   if (place_.expected_wait >= milliseconds(0)) {
     absl::StrAppend(&message, ", expected wait ", FormatDuration(place_.expected_wait));
   }

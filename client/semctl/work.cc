@@ -440,7 +440,7 @@ After its last attempt a ticket that failed becomes a dead letter: semctl dead-l
 
 A ticket is delivered at least once. When its lease is recalled or about to be lost, the command
 gets TERM, and KILL after --kill-after, always before another worker can have it; also when semctl is
-killed or stopped. The ticket returns to its place at once, without a back-off; the attempt counts.
+killed or stopped. The ticket returns to its position at once, without a back-off; the attempt counts.
 The target of the work can turn away a worker that was overtaken by SEMAPHORE_TOKEN, which rises
 with every attempt at a slot.
 

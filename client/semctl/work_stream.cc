@@ -5,21 +5,11 @@
 #include "client/semaphore/status_conversion.h"
 
 namespace semaphore::semctl {
-namespace {
-
-std::unique_ptr<v1::SemaphoreService::Stub> Connect(const std::string& endpoint,
-                                                    const Transport& transport) {
-  grpc::ChannelArguments arguments;
-  // A connection that another stream has found broken is not shared.
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return v1::SemaphoreService::NewStub(transport.Connect(endpoint, arguments));
-}
-
-}  // namespace
-
 WorkStream::WorkStream(const std::string& endpoint, Transport& transport, Mailbox* mailbox,
                        Callbacks callbacks)
-    : mailbox_(mailbox), callbacks_(std::move(callbacks)), stub_(Connect(endpoint, transport)) {
+    : mailbox_(mailbox),
+      callbacks_(std::move(callbacks)),
+      stub_(v1::SemaphoreService::NewStub(transport.ConnectAlone(endpoint))) {
   transport.Authorize(&context_);
   reader_ = std::thread([this] { Read(); });
 }

@@ -79,7 +79,4 @@ class AuditLog {
   std::thread thread_;
 };
 
-// "2026-01-31T12:00:00.123Z".
-std::string UtcTimeText(int64_t unix_ms);
-
 }  // namespace semaphored

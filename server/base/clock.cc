@@ -1,5 +1,9 @@
 #include "server/base/clock.h"
 
+#include <fmt/format.h>
+
+#include <ctime>
+
 #include "adapters/steady_clock.h"
 
 namespace semaphored {
@@ -20,6 +24,15 @@ class MachineClock final : public Clock {
 const Clock& SystemClock() {
   static const MachineClock clock;
   return clock;
+}
+
+std::string UtcTimeText(int64_t unix_ms) {
+  const std::time_t seconds = unix_ms / 1000;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
+                     utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
+                     unix_ms % 1000);
 }
 
 }  // namespace semaphored

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 #include "adapters/adapter.h"
 
@@ -22,5 +23,8 @@ class Clock {
 
 // The machine's own. Lives for ever.
 const Clock& SystemClock();
+
+// "2026-01-31T12:00:00.123Z".
+std::string UtcTimeText(int64_t unix_ms);
 
 }  // namespace semaphored

@@ -14,7 +14,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <ctime>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -23,21 +22,11 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/statusor.h"
+#include "server/base/clock.h"
 #include "server/base/log_writer.h"
 
 namespace semaphored {
 namespace {
-
-std::string UtcTime(std::chrono::system_clock::time_point time) {
-  const auto since_epoch =
-      std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch());
-  const std::time_t seconds = since_epoch.count() / 1000;
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", utc.tm_year + 1900,
-                     utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
-                     since_epoch.count() % 1000);
-}
 
 // A line's end in a message would make one message look like two.
 std::string OneLine(std::string text) {
@@ -153,8 +142,10 @@ std::string TextLogLine(std::string_view time, std::string_view level, std::stri
 
 std::string LogLine(bool json, std::chrono::system_clock::time_point time, std::string_view level,
                     std::string_view message, const TraceContext& trace = {}) {
-  return (json ? JsonLogLine(UtcTime(time), level, message, trace)
-               : TextLogLine(UtcTime(time), level, message, trace)) +
+  const auto unix_time = std::chrono::duration_cast<Milliseconds>(time.time_since_epoch());
+  const std::string text = UtcTimeText(unix_time.count());
+  return (json ? JsonLogLine(text, level, message, trace)
+               : TextLogLine(text, level, message, trace)) +
          "\n";
 }
 

@@ -1,12 +1,21 @@
 // What the main thread waits for: signals, and ends that the daemon did not choose.
 #pragma once
 
+#include <csignal>
 #include <optional>
 
 #include "absl/status/status.h"
 #include "server/base/clock.h"
 
 namespace semaphored {
+
+// For a thread that waits for no signal: those that do receive all of them, and a socket that is closed at the other end
+// brings an error.
+inline void BlockSignals() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+}
 
 // One a process; lives until it ends.
 class Signals {

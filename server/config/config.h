@@ -46,7 +46,7 @@ struct Config {
   int64_t ttl_min_ms = 1'000;
   int64_t ttl_max_ms = 86'400'000;
   int64_t wait_max_ms = 86'400'000;
-  int64_t resume_grace_ms = 1'000;  // A broken session's waiters keep their places for so long.
+  int64_t resume_grace_ms = 1'000;  // A broken session's waiters keep their positions for so long.
   int64_t keepalive_interval_ms = 10'000;
   int64_t keepalive_timeout_ms = 5'000;
 

@@ -103,7 +103,8 @@ std::vector<Setting> Liveness() {
       {kLiveness, "wait_max", Kind::kDuration, FIELD(wait_max_ms), 0, 30 * kDay, nullptr,
        "The longest wait that a client may ask for, unless it asks to wait for ever.", kReloadable},
       {kLiveness, "resume_grace", Kind::kDuration, FIELD(resume_grace_ms), 0, 5 * kMinute, nullptr,
-       "The waiters of a session whose connection broke keep their places for so long, if it comes "
+       "The waiters of a session whose connection broke keep their positions for so long, if it "
+       "comes "
        "back."},
       {kLiveness, "keepalive_interval", Kind::kDuration, FIELD(keepalive_interval_ms), kSecond,
        kHour, nullptr, "How often a silent connection is asked whether it still stands."},

@@ -8,8 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstdlib>
+
+#include "server/base/signals.h"
 
 namespace semaphored::guard {
 namespace {
@@ -25,13 +26,6 @@ constexpr Milliseconds kLetInInterval{5};
 uint32_t Events(const Connection::Interest& interest) {
   return (interest.read ? EPOLLIN : 0u) | (interest.write ? EPOLLOUT : 0u) |
          (interest.end ? EPOLLRDHUP : 0u);
-}
-
-// So that a socket that is closed at the other end brings an error and no signal.
-void BlockSignals() {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);
 }
 
 }  // namespace

@@ -27,7 +27,6 @@ constexpr std::array<StatusText, kStatuses> kStatusTexts = {{
     {409, "Conflict"},
     {413, "Content Too Large"},
     {415, "Unsupported Media Type"},
-    {421, "Misdirected Request"},
     {429, "Too Many Requests"},
     {431, "Request Header Fields Too Large"},
     {499, "Client Closed Request"},

@@ -25,7 +25,6 @@ enum class Status : uint8_t {
   kConflict,
   kContentTooLarge,
   kUnsupportedMediaType,
-  kMisdirected,
   kTooManyRequests,
   kHeadTooLarge,
   kClientClosed,

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <future>
 #include <mutex>
 #include <thread>
@@ -26,6 +25,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/common/rare_line.h"
+#include "server/base/signals.h"
 #include "server/http/connection.h"
 #include "server/http/server_thread.h"
 
@@ -43,13 +43,6 @@ constexpr Milliseconds kSweepInterval{250};
 constexpr Milliseconds kAcceptPause{100};
 // What the kernel may keep of one answer: without a bound it is megabytes for each connection.
 constexpr int kSendBufferBytes = 256 << 10;
-
-// A signal is for the threads that wait for it.
-void BlockSignals() {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);
-}
 
 // The system gives a connection up whose client machine does not answer it: also one on which nothing is sent, as
 // while a call waits for a permit.

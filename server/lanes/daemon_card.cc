@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "server/access/audit_log.h"
+#include "server/base/clock.h"
 
 namespace semaphored {
 namespace {

@@ -27,6 +27,19 @@ namespace semaphored {
 // Runs when the command's fate is known. An error: it was not done.
 using Completion = absl::AnyInvocable<void(absl::StatusOr<Outcome>)>;
 
+// Of a completion: the command was not carried out, and is still due …
+inline bool IsUndone(const absl::StatusOr<Outcome>& outcome) {
+  return !outcome.ok() || outcome->kind == OutcomeKind::kDamaged;
+}
+// … after this. A semaphore that is damaged is not tried as often as an engine that is away.
+inline constexpr Milliseconds kTryAgainAfter{500};
+inline constexpr Milliseconds kTryDamagedAfter{5000};
+inline Milliseconds TryAgainAfter(const absl::StatusOr<Outcome>& outcome) {
+  return outcome.ok() ? kTryDamagedAfter : kTryAgainAfter;
+}
+
+inline constexpr size_t kSessionsLane = 0;  // It has the rows of sessions.
+
 struct Job {
   Command command;
   Completion done;

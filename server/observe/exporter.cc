@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <csignal>
 #include <deque>
 #include <mutex>
 #include <thread>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/signals.h"
 #include "server/http/gzip.h"
 #include "server/http/server.h"
 #include "server/observe/families.h"
@@ -97,10 +97,7 @@ class HttpExporter final : public Exporter {
   // A look at the daemon is for those who had asked before it began: what has happened before a
   // scrape is in its answer.
   void Run() {
-    // A signal is for the threads that wait for it.
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    BlockSignals();
     std::unique_lock lock(mutex_);
     for (;;) {
       asked_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <csignal>
 #include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/signals.h"
 #include "server/page/viewer.h"
 
 namespace semaphored::page {
@@ -95,10 +95,7 @@ class Feed::Impl {
   using Viewers = std::map<uint64_t, std::shared_ptr<Viewer>>;
 
   void Run() {
-    // A signal is for the threads that wait for it.
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    BlockSignals();
     while (WaitForTick()) Tick();
   }
 

@@ -11,10 +11,10 @@
 #include "server/rpc/admin_pages.h"
 #include "server/rpc/admin_result.h"
 #include "server/rpc/call_log.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/calls.h"
 #include "server/rpc/convert.h"
-#include "server/rpc/gate.h"
-#include "server/rpc/method_call.h"
+#include "server/rpc/unary_call.h"
 #include "server/sessions/lists.h"
 #include "server/sessions/refusals.h"
 

@@ -5,8 +5,8 @@
 #include "server/base/version.h"
 #include "server/rpc/calls.h"
 #include "server/rpc/convert.h"
-#include "server/rpc/method_call.h"
 #include "server/rpc/status.h"
+#include "server/rpc/unary_call.h"
 
 namespace semaphored {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "server/rpc/calls.h"
 #include "server/rpc/convert.h"
-#include "server/rpc/method_call.h"
+#include "server/rpc/unary_call.h"
 
 namespace semaphored {
 namespace {

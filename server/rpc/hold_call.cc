@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "server/rpc/call_log.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/calls.h"
 #include "server/rpc/convert.h"
-#include "server/rpc/gate.h"
 #include "server/rpc/server_stream_call.h"
 #include "server/rpc/status.h"
 #include "server/rpc/validate.h"

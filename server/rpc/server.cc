@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/calls.h"
-#include "server/rpc/gate.h"
 
 namespace semaphored {
 namespace {

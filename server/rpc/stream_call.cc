@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "server/rpc/call_log.h"
-#include "server/rpc/gate.h"
+#include "server/rpc/caller.h"
 
 namespace semaphored {
 namespace {

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "server/rpc/call_log.h"
-#include "server/rpc/status.h"
 
 namespace semaphored {
 void UnaryCall::Request() {

@@ -4,10 +4,10 @@
 
 #include "server/rpc/admin_act.h"
 #include "server/rpc/call_log.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/calls.h"
 #include "server/rpc/convert.h"
-#include "server/rpc/gate.h"
-#include "server/rpc/method_call.h"
+#include "server/rpc/unary_call.h"
 #include "server/sessions/refusals.h"
 
 namespace semaphored {

@@ -96,15 +96,20 @@ Problem CheckCommonAcquire(Request& request, const RequestLimits& limits, Acquir
   return std::nullopt;
 }
 
-template <typename Request>
-Problem CheckCommonRelease(Request& request, const RequestLimits& limits, ReleaseCommand* out) {
-  std::optional<LeaseName> lease = ParseLeaseId(request.lease_id());
+template <typename Command>
+Problem CheckLeaseId(std::string_view lease_id, Command* out) {
+  std::optional<LeaseName> lease = ParseLeaseId(lease_id);
   if (!lease.has_value())
     return InvalidField("lease_id", "must be the lease_id of a Lease as it was given");
-  if (Problem problem = CheckSlots(request.slots(), limits, &out->slots)) return problem;
   out->semaphore = std::move(lease->semaphore);
   out->claim = lease->claim;
   return std::nullopt;
+}
+
+template <typename Request>
+Problem CheckCommonRelease(Request& request, const RequestLimits& limits, ReleaseCommand* out) {
+  if (Problem problem = CheckLeaseId(request.lease_id(), out)) return problem;
+  return CheckSlots(request.slots(), limits, &out->slots);
 }
 
 }  // namespace
@@ -246,14 +251,7 @@ Problem Check(pb::VerifyRequest& request, const RequestLimits& limits, VerifyCom
   if (by_slot == !request.lease_id().empty()) {
     return InvalidField("lease_id", "must be given, or else semaphore, slot and token; not both");
   }
-  if (!by_slot) {
-    std::optional<LeaseName> lease = ParseLeaseId(request.lease_id());
-    if (!lease.has_value())
-      return InvalidField("lease_id", "must be the lease_id of a Lease as it was given");
-    out->semaphore = std::move(lease->semaphore);
-    out->claim = lease->claim;
-    return std::nullopt;
-  }
+  if (!by_slot) return CheckLeaseId(request.lease_id(), out);
   if (Problem problem = CheckName("semaphore", request.semaphore(), limits)) return problem;
   if (request.slot() == 0) return InvalidField("slot", "must be 1 or more");
   if (request.token() == 0) return InvalidField("token", "must be the token of a Lease");
@@ -265,13 +263,8 @@ Problem Check(pb::VerifyRequest& request, const RequestLimits& limits, VerifyCom
 }
 
 Problem Check(pb::RenewRequest& request, const RequestLimits& /*limits*/, RenewParams* out) {
-  std::optional<LeaseName> lease = ParseLeaseId(request.lease_id());
-  if (!lease.has_value())
-    return InvalidField("lease_id", "must be the lease_id of a Lease as it was given");
-  out->semaphore = std::move(lease->semaphore);
-  out->claim = lease->claim;
   out->acknowledged_recall = request.acknowledged_recall_id();
-  return std::nullopt;
+  return CheckLeaseId(request.lease_id(), out);
 }
 
 Problem Check(pb::WatchRequest& request, const RequestLimits& limits, WatchParams* out) {

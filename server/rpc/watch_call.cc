@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/rpc/caller.h"
 #include "server/rpc/calls.h"
 #include "server/rpc/convert.h"
-#include "server/rpc/gate.h"
 #include "server/rpc/server_stream_call.h"
 #include "server/rpc/status.h"
 #include "server/rpc/validate.h"

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "server/sessions/refusals.h"
-#include "server/sessions/submit.h"
 
 namespace semaphored {
 namespace {
@@ -18,7 +17,7 @@ std::unique_ptr<Refusal> Owned(Refusal refusal) {
 }  // namespace
 
 void Administration::Submit(const std::string& semaphore, Command command, Completion done) {
-  semaphored::Submit(parts_.host, semaphore, std::move(command), std::move(done));
+  parts_.host->SubmitAt(semaphore, std::move(command), std::move(done));
 }
 
 void Administration::OnOutcome(const std::string& semaphore, bool destroys,

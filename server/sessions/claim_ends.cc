@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "server/sessions/refusals.h"
-#include "server/sessions/submit.h"
 
 namespace semaphored {
 namespace {
@@ -12,10 +11,6 @@ namespace {
 using State = ClaimRecord::State;
 
 }  // namespace
-
-void ClaimEnds::Submit(const std::string& semaphore, Command command, Completion done) {
-  semaphored::Submit(parts_.host, semaphore, std::move(command), std::move(done));
-}
 
 // ---- It has ended ----
 
@@ -101,7 +96,7 @@ void ClaimEnds::End(ClaimRecord* record, EndCause cause, bool only_waiting) {
   EndCommand end = EndOf(*record, cause);
   end.only_waiting = only_waiting;
   const bool recall = record->recall.end_at <= Now();
-  Submit(
+  parts_.host->SubmitAt(
       record->semaphore, end,
       [this, id = record->id, owner = end.session, cause, recall](absl::StatusOr<Outcome> outcome) {
         ClaimRecord* again = parts_.claims->Find(id);
@@ -203,11 +198,12 @@ void ClaimEnds::OnTtl(ClaimRecord* record) {
   if (record->life.expires_at > Now()) return parts_.deadlines->ArmTtl(record);
   record->life.expiring = true;
   const EndCommand end = EndOf(*record, EndCause::kExpired);
-  Submit(record->semaphore, end,
-         [this, id = record->id, epoch = end.epoch](absl::StatusOr<Outcome> outcome) {
-           ClaimRecord* again = parts_.claims->Find(id);
-           if (again != nullptr && again->session == nullptr) OnExpired(again, epoch, outcome);
-         });
+  parts_.host->SubmitAt(
+      record->semaphore, end,
+      [this, id = record->id, epoch = end.epoch](absl::StatusOr<Outcome> outcome) {
+        ClaimRecord* again = parts_.claims->Find(id);
+        if (again != nullptr && again->session == nullptr) OnExpired(again, epoch, outcome);
+      });
 }
 
 void ClaimEnds::OnExpired(ClaimRecord* record, uint32_t epoch,

@@ -83,7 +83,6 @@ class ClaimEnds {
 
  private:
   SteadyTime Now() const { return parts_.host->clock().Now(); }
-  void Submit(const std::string& semaphore, Command command, Completion done);
   // An End of it was not carried out. `recall`: it was due by a recall.
   void OnUndone(ClaimRecord* record, EndCause cause, bool recall, Milliseconds again_after);
   void OnExpired(ClaimRecord* record, uint32_t epoch, const absl::StatusOr<Outcome>& outcome);

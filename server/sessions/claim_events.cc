@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "server/sessions/refusals.h"
-#include "server/sessions/submit.h"
 
 namespace semaphored {
 namespace {
@@ -90,10 +89,11 @@ void ClaimEvents::Probe(const ClaimRecord& record) {
   VerifyCommand verify;
   verify.semaphore = record.semaphore;
   verify.claim = record.id;
-  Submit(parts_.host, record.semaphore, std::move(verify),
-         [this, id = record.id, owner = record.owner()](absl::StatusOr<Outcome> outcome) {
-           OnProbed(id, owner, std::move(outcome));
-         });
+  parts_.host->SubmitAt(
+      record.semaphore, std::move(verify),
+      [this, id = record.id, owner = record.owner()](absl::StatusOr<Outcome> outcome) {
+        OnProbed(id, owner, std::move(outcome));
+      });
 }
 
 void ClaimEvents::OnProbed(const Id& id, const Id& owner, absl::StatusOr<Outcome> outcome) {
@@ -124,20 +124,20 @@ void ClaimEvents::OnFoundGranted(ClaimRecord* record, const LeasePtr& lease) {
   AdminCommand show;
   show.semaphore = record->semaphore;
   show.act = AdminShowTicket{lease->ticket};
-  Submit(parts_.host, record->semaphore, std::move(show),
-         [this, id = record->id, lease](absl::StatusOr<Outcome> outcome) {
-           ClaimRecord* again = parts_.claims->Find(id);
-           if (again == nullptr || again->state != State::kWaiting) return;
-           if (IsUndone(outcome)) {
-             if (!stopping_)
-               parts_.timers->Add(Now() + TryAgainAfter(outcome), TimerKind::kProbe, id);
-             return;
-           }
-           if (outcome->kind != OutcomeKind::kDone) return;
-           TicketInfo& info = outcome->report->tickets.front();
-           if (info.ticket->lease != id) return;  // The lease has ended; its lane reports that.
-           parts_.work->OnAssigned(again, lease, std::move(info.ticket), std::move(info.payload));
-         });
+  parts_.host->SubmitAt(
+      record->semaphore, std::move(show),
+      [this, id = record->id, lease](absl::StatusOr<Outcome> outcome) {
+        ClaimRecord* again = parts_.claims->Find(id);
+        if (again == nullptr || again->state != State::kWaiting) return;
+        if (IsUndone(outcome)) {
+          if (!stopping_) parts_.timers->Add(Now() + TryAgainAfter(outcome), TimerKind::kProbe, id);
+          return;
+        }
+        if (outcome->kind != OutcomeKind::kDone) return;
+        TicketInfo& info = outcome->report->tickets.front();
+        if (info.ticket->lease != id) return;  // The lease has ended; its lane reports that.
+        parts_.work->OnAssigned(again, lease, std::move(info.ticket), std::move(info.payload));
+      });
 }
 
 void ClaimEvents::MarkEnded(const Event& event) {

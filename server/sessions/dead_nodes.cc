@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/sessions/submit.h"
 #include "spdlog/spdlog.h"
 
 namespace semaphored {

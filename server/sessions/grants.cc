@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "server/sessions/refusals.h"
-#include "server/sessions/submit.h"
 
 namespace semaphored {
 namespace {
@@ -77,10 +76,11 @@ void Grants::Ask(ClaimRecord* record, AcquireParams params) {
   Complete(*record, wait, &command);
   Asked asked{command.permits, {"", command.requester.sequence, command.requester.one_shot}};
   if (record->session == nullptr && record->remembered) asked.requester = command.requester;
-  Submit(parts_.host, record->semaphore, std::move(command),
-         [this, id = record->id, asked = std::move(asked)](absl::StatusOr<Outcome> outcome) {
-           OnOutcome(id, asked, std::move(outcome));
-         });
+  parts_.host->SubmitAt(
+      record->semaphore, std::move(command),
+      [this, id = record->id, asked = std::move(asked)](absl::StatusOr<Outcome> outcome) {
+        OnOutcome(id, asked, std::move(outcome));
+      });
 }
 
 void Grants::Complete(const ClaimRecord& record, bool wait, AcquireCommand* command) const {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/sessions/submit.h"
-
 namespace semaphored {
 namespace {
 
@@ -76,7 +74,7 @@ void IdleSemaphores::Destroy(const std::string& semaphore, uint64_t revision) {
   destroy.expected_revision = revision;
   destroy.act = AdminDestroy{DestroyPolicy::kRefuse};
   // A client that has used it meanwhile has raised its revision: then it stays.
-  Submit(host_, semaphore, std::move(destroy), [](const absl::StatusOr<Outcome>&) {});
+  host_->SubmitAt(semaphore, std::move(destroy), [](const absl::StatusOr<Outcome>&) {});
 }
 
 }  // namespace semaphored

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "server/sessions/refusals.h"
-#include "server/sessions/submit.h"
 
 namespace semaphored {
 namespace {
@@ -53,25 +52,26 @@ void LeaseCalls::Renew(RenewParams params, Reply<RenewAnswer> reply) {
       return reply({nullptr, {record->lease, semaphore, vouch}});
     }
   }
-  Submit(parts_.host, semaphore, static_cast<const AdoptCommand&>(params),
-         [this, semaphore, claim = params.claim, acknowledged_recall = params.acknowledged_recall,
-          tenant = std::move(params.tenant),
-          reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
-           const auto refuse = [&](Refusal refusal) {
-             reply({std::make_unique<Refusal>(std::move(refusal)), {}});
-           };
-           if (!outcome.ok()) return refuse(RefusalOf(outcome.status(), semaphore));
-           if (outcome->kind == OutcomeKind::kStillWaiting)
-             return refuse(NotHeldRefusal(EndCause::kUnknown, semaphore));
-           if (outcome->kind != OutcomeKind::kHeld)
-             return refuse(RefusalOf(*outcome, semaphore, parts_.host->guarantees().adapter));
-           ClaimRecord* adopted = OnAdopted(claim, semaphore, tenant, *outcome);
-           if (adopted->move != nullptr) return refuse(parts_.moves->RefusalOf(*adopted));
-           parts_.recalls->Acknowledge(adopted, acknowledged_recall);
-           const Vouch vouch = Touch(claim);
-           if (vouch.none()) return refuse(NotVouchedRefusal(semaphore));
-           reply({nullptr, {adopted->lease, semaphore, vouch}});
-         });
+  parts_.host->SubmitAt(
+      semaphore, static_cast<const AdoptCommand&>(params),
+      [this, semaphore, claim = params.claim, acknowledged_recall = params.acknowledged_recall,
+       tenant = std::move(params.tenant),
+       reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
+        const auto refuse = [&](Refusal refusal) {
+          reply({std::make_unique<Refusal>(std::move(refusal)), {}});
+        };
+        if (!outcome.ok()) return refuse(RefusalOf(outcome.status(), semaphore));
+        if (outcome->kind == OutcomeKind::kStillWaiting)
+          return refuse(NotHeldRefusal(EndCause::kUnknown, semaphore));
+        if (outcome->kind != OutcomeKind::kHeld)
+          return refuse(RefusalOf(*outcome, semaphore, parts_.host->guarantees().adapter));
+        ClaimRecord* adopted = OnAdopted(claim, semaphore, tenant, *outcome);
+        if (adopted->move != nullptr) return refuse(parts_.moves->RefusalOf(*adopted));
+        parts_.recalls->Acknowledge(adopted, acknowledged_recall);
+        const Vouch vouch = Touch(claim);
+        if (vouch.none()) return refuse(NotVouchedRefusal(semaphore));
+        reply({nullptr, {adopted->lease, semaphore, vouch}});
+      });
 }
 
 ClaimRecord* LeaseCalls::OnAdopted(const Id& claim, const std::string& semaphore,
@@ -103,8 +103,8 @@ void LeaseCalls::Release(ReleaseCommand command, Reply<ReleaseAnswer> reply) {
   if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
   const std::string semaphore = command.semaphore;
   const Id claim = command.claim;
-  Submit(
-      parts_.host, semaphore, std::move(command),
+  parts_.host->SubmitAt(
+      semaphore, std::move(command),
       [this, semaphore, claim, reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
         if (!outcome.ok()) {
           return reply({std::make_unique<Refusal>(RefusalOf(outcome.status(), semaphore)), {}});
@@ -134,8 +134,8 @@ void LeaseCalls::Verify(VerifyCommand command, Reply<VerifyAnswer> reply) {
   if (stopping_) return reply({std::make_unique<Refusal>(ShuttingDownRefusal()), {}});
   const std::string semaphore = command.semaphore;
   const bool by_holder = !command.claim.empty();
-  Submit(
-      parts_.host, semaphore, std::move(command),
+  parts_.host->SubmitAt(
+      semaphore, std::move(command),
       [this, semaphore, by_holder,
        reply = std::move(reply)](absl::StatusOr<Outcome> outcome) mutable {
         if (!outcome.ok()) {

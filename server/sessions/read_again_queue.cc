@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/sessions/submit.h"
+#include "server/lanes/lane.h"
 
 namespace semaphored {
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "server/sessions/submit.h"
-
 namespace semaphored {
 
 void Recalls::ArmPending(ClaimRecord* record) {
@@ -72,11 +70,11 @@ void Recalls::Submit(const ClaimRecord& record, Recall recall, TimerKind again) 
   command.semaphore = record.semaphore;
   command.claim = record.id;
   command.recall = recall;
-  semaphored::Submit(host_, record.semaphore, command,
-                     [this, id = record.id, again](const absl::StatusOr<Outcome>& outcome) {
-                       if (IsUndone(outcome) && claims_->Find(id) != nullptr)
-                         timers_->Add(Now() + TryAgainAfter(outcome), again, id);
-                     });
+  host_->SubmitAt(record.semaphore, command,
+                  [this, id = record.id, again](const absl::StatusOr<Outcome>& outcome) {
+                    if (IsUndone(outcome) && claims_->Find(id) != nullptr)
+                      timers_->Add(Now() + TryAgainAfter(outcome), again, id);
+                  });
 }
 
 }  // namespace semaphored

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "server/sessions/refusals.h"
-#include "server/sessions/submit.h"
 
 namespace semaphored {
 

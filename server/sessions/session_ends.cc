@@ -5,8 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "server/sessions/submit.h"
-
 namespace semaphored {
 
 void SessionEnds::Submit(std::vector<EndCommand> ends, Done done) {
@@ -18,7 +16,7 @@ void SessionEnds::Submit(std::vector<EndCommand> ends, Done done) {
   auto batch = std::make_shared<Batch>(Batch{ends.size(), std::move(done)});
   for (EndCommand& end : ends) {
     const std::string semaphore = end.semaphore;
-    semaphored::Submit(host_, semaphore, std::move(end), [batch](const absl::StatusOr<Outcome>&) {
+    host_->SubmitAt(semaphore, std::move(end), [batch](const absl::StatusOr<Outcome>&) {
       if (--batch->left == 0) batch->done();
     });
   }

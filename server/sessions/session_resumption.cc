@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "server/sessions/refusals.h"
-#include "server/sessions/submit.h"
 
 namespace semaphored {
 namespace {

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "server/sessions/refusals.h"
-#include "server/sessions/submit.h"
 
 namespace semaphored {
 

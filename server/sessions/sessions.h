@@ -239,6 +239,10 @@ class SessionsHost {
   virtual const Guarantees& guarantees() const = 0;
   // Hands the job to a lane; its completion later runs on the reactor's thread.
   virtual void Submit(size_t lane, Job job) = 0;
+  // Hands the command to the lane of the semaphore, which answers in order.
+  void SubmitAt(std::string_view semaphore, Command command, Completion done) {
+    Submit(LaneOf(semaphore, lane_count()), Job{std::move(command), std::move(done)});
+  }
   // Until when this daemon may vouch for leases (time of the last good heartbeat + node TTL −
   // margin; on a shared engine also the time at which the last good Step of each lane began + node
   // TTL − margin: what has moved to other daemons is known by then, but for a sweep interval).

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "server/sessions/submit.h"
-
 namespace semaphored {
 
 void TicketDelays::Count(const DelayedTicket& delayed) {
@@ -22,10 +20,10 @@ void TicketDelays::Ripen(const Id& ticket) {
   ripen.semaphore = found->second.semaphore;
   ripen.ticket = ticket;
   ripen.delay = found->second.number;
-  Submit(host_, found->second.semaphore, ripen,
-         [this, ticket, number = ripen.delay](const absl::StatusOr<Outcome>& outcome) {
-           OnRipened(ticket, number, outcome);
-         });
+  host_->SubmitAt(found->second.semaphore, ripen,
+                  [this, ticket, number = ripen.delay](const absl::StatusOr<Outcome>& outcome) {
+                    OnRipened(ticket, number, outcome);
+                  });
 }
 
 void TicketDelays::OnRipened(const Id& ticket, uint32_t number,

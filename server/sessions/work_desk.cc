@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "server/sessions/refusals.h"
-#include "server/sessions/submit.h"
 
 namespace semaphored {
 namespace {
@@ -39,7 +38,7 @@ Worker* WorkDesk::WorkerOf(const ClaimRecord& record) {
 }
 
 void WorkDesk::Submit(const std::string& semaphore, Command command, Completion done) {
-  semaphored::Submit(parts_.host, semaphore, std::move(command), std::move(done));
+  parts_.host->SubmitAt(semaphore, std::move(command), std::move(done));
 }
 
 size_t WorkDesk::workers() const {

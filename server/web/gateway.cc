@@ -3,22 +3,15 @@
 #include <grpc/support/time.h>
 #include <grpcpp/client_context.h>
 
-#include <csignal>
 #include <utility>
 
+#include "server/base/signals.h"
 #include "server/rpc/caller.h"
 
 namespace semaphored::web {
 namespace {
 
 constexpr char kService[] = "/semaphore.v1.SemaphoreService/";
-
-// A signal is for the threads that wait for it.
-void BlockSignals() {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);
-}
 
 }  // namespace
 

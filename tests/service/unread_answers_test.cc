@@ -9,7 +9,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "server/rpc/long_answers.h"
-#include "server/rpc/method_call.h"
+#include "server/rpc/unary_call.h"
 
 namespace semaphored {
 namespace {

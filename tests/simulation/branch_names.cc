@@ -107,6 +107,7 @@ constexpr std::array<std::string_view, static_cast<size_t>(OutcomeKind::kUnknown
      "no such semaphore",
      "destroyed",
      "limit reached",
+     "over quota",
      "too old",
      "reused",
      "session lost",
@@ -134,6 +135,7 @@ constexpr std::array<std::string_view, static_cast<size_t>(OutcomeKind::kUnknown
      "no such ticket",
      "not asked before",
      "moving",
+     "reading",
      "unknown"};
 
 constexpr std::array<std::string_view, static_cast<size_t>(EndCause::kCount)> kCauseNames = {
@@ -150,6 +152,10 @@ constexpr std::array<std::string_view, static_cast<size_t>(EndCause::kCount)> kC
     "exceeds limit",
     "engine lost",
     "moved"};
+
+static_assert(!kVerbNames.back().empty() && !kChangeNames.back().empty() &&
+                  !kKindNames.back().empty() && !kCauseNames.back().empty(),
+              "a branch without a name");
 
 }  // namespace
 

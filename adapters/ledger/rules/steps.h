@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "adapters/ledger/rules/admission.h"
+#include "adapters/ledger/rules/queue.h"
 #include "adapters/ledger/rules/rules.h"
 
 namespace semaphored::ledger {
@@ -41,22 +40,6 @@ inline Outcome NotHeld(EndCause cause = EndCause::kNone) {
   outcome.cause = cause;
   return outcome;
 }
-
-// ---- The queue ----
-
-// Behind all that stand with this priority.
-inline QueuePlace LastOf(int32_t priority) {
-  return {priority, std::numeric_limits<uint64_t>::max()};
-}
-
-// Grants without asking for room. `waiter` is the claim's place in the queue, if it has one. False:
-// the engine gives no permit, and nothing has changed.
-bool GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const WaiterPtr& waiter,
-             const Context& context, bool may_wait = true);
-
-// Gives a ticket to an offer, without asking for room; `offer` is the row of it, if it stands.
-void Assign(Editor& editor, Semaphore* semaphore, const TicketPtr& ticket, const Claim& claim,
-            const WaiterPtr& offer, const Context& context);
 
 // ---- Claims ----
 
@@ -165,10 +148,5 @@ inline int64_t GraceOf(int64_t asked_ms, const Semaphore& semaphore) {
 // longer stays as it is: that grace began earlier.
 void RecallLease(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, const Recall& recall,
                  const Context& context);
-
-// After anything that may have made room or emptied the semaphore: grants to waiters, or, if the
-// last lease of one that is being destroyed has gone, destroys it. The pointer may be dangling
-// afterwards.
-void AfterRoom(Editor& editor, Semaphore* semaphore, const Context& context);
 
 }  // namespace semaphored::ledger

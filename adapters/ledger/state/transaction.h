@@ -34,7 +34,6 @@ struct SemaphoreDelta {
   uint64_t revision = 0;
   // Editor::Touch: a daemon that has the semaphore loaded is to read it again.
   bool touched = false;
-  bool row_changed() const { return before != after; }
 };
 
 // A client whose name the store does not know yet. Numbers below 2^31 are given by the ledger, for

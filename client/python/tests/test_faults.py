@@ -124,7 +124,7 @@ class Faults(unittest.TestCase):
         with client.permit(NAME, limit=1) as permit:
             self.assertTrue(client.verify(permit).held)
 
-    def test_nobody_answers(self):
+    def test_no_daemon_answers(self):
         dead = f"127.0.0.1:{free_port()}"
         client = self.client(dead, connect_timeout=0.3)
         with self.assertRaises(semaphored.Unreachable):
@@ -138,7 +138,7 @@ class Faults(unittest.TestCase):
             self.assertEqual(permit.valid_for, float("inf"))
             permit.check()
 
-    def test_a_release_that_nobody_answers_is_bounded(self):
+    def test_a_release_that_no_daemon_answers_is_bounded(self):
         client = self.client(ttl=20.0, release_timeout=0.3)
         permit = client.acquire(NAME, limit=1)
         self.daemon.kill9()

@@ -119,10 +119,10 @@ class Security(unittest.TestCase):
             file.write("smt_another")
         os.rename(path + ".new", path)
 
-        def sent_anew():
+        def is_sent():
             self.verify(client)
             return servicer.tokens[-1] == "Bearer smt_another"
-        wait_until(sent_anew, "the new token is sent")
+        wait_until(is_sent, "the new token is sent")
         os.unlink(path)
         self.verify(client)
         self.assertEqual(servicer.tokens[-1], "Bearer smt_another")

@@ -1,15 +1,19 @@
-// Whether a claim gets its permits now, and if not, why it waits. One answer serves both: Advance and
-// Acquire let in a claim when the reason is kNone, and what is shown of a waiter is the same reason.
-// Functions of the state alone; nothing is changed. Included by the rules' own files, and by their tests.
+// The queue: whether a claim gets its permits now, and if not, why it waits; and what a grant writes. Included by the
+// rules' own files, and by their tests.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "adapters/ledger/rules/rules.h"
 #include "adapters/ledger/state/state.h"
 
 namespace semaphored::ledger {
+
+// ---- Why a claim waits ----
+// One answer serves both: Advance and Acquire let in a claim when the reason is kNone, and what is shown of a waiter is
+// the same reason. Functions of the state alone; nothing is changed.
 
 inline bool Fits(const Semaphore& semaphore, uint64_t permits) {
   return semaphore.held + permits <= semaphore.row.limit;
@@ -97,5 +101,26 @@ WaitReason ReasonOf(const Semaphore& semaphore, const Waiter& waiter, Ahead* ahe
                     const Context& context);
 // Of a single one; costs what Ahead::Of does.
 WaitReason ReasonOf(const Semaphore& semaphore, const Waiter& waiter, const Context& context);
+
+// ---- What a grant writes ----
+
+// Behind all that stand with this priority.
+inline QueuePlace LastOf(int32_t priority) {
+  return {priority, std::numeric_limits<uint64_t>::max()};
+}
+
+// Grants without asking for room. `waiter` is the claim's place in the queue, if it has one. False:
+// the engine gives no permit, and nothing has changed.
+bool GrantTo(Editor& editor, Semaphore* semaphore, const Claim& claim, const WaiterPtr& waiter,
+             const Context& context, bool may_wait = true);
+
+// Gives a ticket to an offer, without asking for room; `offer` is the row of it, if it stands.
+void Assign(Editor& editor, Semaphore* semaphore, const TicketPtr& ticket, const Claim& claim,
+            const WaiterPtr& offer, const Context& context);
+
+// After anything that may have made room or emptied the semaphore: grants to waiters, or, if the
+// last lease of one that is being destroyed has gone, destroys it. The pointer may be dangling
+// afterwards.
+void AfterRoom(Editor& editor, Semaphore* semaphore, const Context& context);
 
 }  // namespace semaphored::ledger

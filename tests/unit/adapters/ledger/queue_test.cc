@@ -1,5 +1,5 @@
 // Whom the rules let in, and why the others wait: one answer.
-#include "adapters/ledger/rules/admission.h"
+#include "adapters/ledger/rules/queue.h"
 
 #include <algorithm>
 #include <map>
