@@ -91,7 +91,7 @@ CommitResult ConsulStore::Writer::Build(const Transaction& transaction) {
   if (CommitResult added = AddSessions(transaction); !IsWon(added)) return added;
   if (CommitResult added = AddReads(transaction); !IsWon(added)) return added;
   if (CommitResult added = AddRequests(transaction); !IsWon(added)) return added;
-  AddMail(transaction);
+  AddNotice(transaction);
   if (!request_.FitsConsul() || ordinal >> kTokenOrdinalBits != 0) {
     return Failed(absl::OutOfRangeError(
         absl::StrCat("consul: this changes more at once than a transaction of Consul takes (",
@@ -180,7 +180,7 @@ void ConsulStore::Writer::IndexClaims(const SemaphoreDelta& delta, Planned* plan
     if (std::ranges::find(planned->indexed, entry) != planned->indexed.end()) return;
     planned->indexed.push_back(entry);
     request_.Set(store_->keys_.Index(claim.session, name), "");
-    Own(About::kHint);
+    Own(About::kNotice);
   };
   for (const WaiterChange& change : delta.waiters) {
     if (change.after && !change.after->foreign) index(*change.after);
@@ -295,7 +295,7 @@ CommitResult ConsulStore::Writer::AddSessions(const Transaction& transaction) {
   return {};
 }
 
-// ---- conditions, requests, hints ----
+// ---- conditions, requests, notices ----
 
 CommitResult ConsulStore::Writer::AddReads(const Transaction& transaction) {
   const Keys& keys = store_->keys_;
@@ -337,9 +337,9 @@ CommitResult ConsulStore::Writer::AddRequests(const Transaction& transaction) {
   return {};
 }
 
-// A hint that is lost costs a sweep; so it goes along where there is room. A revision names the semaphore's life, too: that
+// A notice that is lost costs a sweep; so it goes along where there is room. A revision names the semaphore's life, too: that
 // of a new one begins at Consul's index, which is above each that the former one of the name has had.
-void ConsulStore::Writer::AddMail(const Transaction& transaction) {
+void ConsulStore::Writer::AddNotice(const Transaction& transaction) {
   for (const auto& [node, semaphore] : transaction.concerns) {
     if (request_.size() >= TransactionRequest::kOperationsMax) return;
     const auto planned = std::ranges::find(
@@ -348,12 +348,12 @@ void ConsulStore::Writer::AddMail(const Transaction& transaction) {
     const bool known = planned != folders_.end() && !planned->gone && !planned->is_new;
     const uint64_t revision = known ? planned->folder.document.row.revision + 1 : 0;
     // To write what stands there already changes nothing, and would notify no daemon.
-    request_.Set(store_->keys_.Mail(node, semaphore),
+    request_.Set(store_->keys_.Notices(node, semaphore),
                  revision != 0 ? std::to_string(revision)
                                : absl::StrCat("unknown, ", store_->self_.number, " ", store_->lane_,
                                               " ", store_->commits_));
   }
-  Own(About::kHint);
+  Own(About::kNotice);
 }
 
 // ---- won ----

@@ -27,16 +27,16 @@ inline constexpr size_t kSparePlacesMax = 4;
 //   requests 2, floors 2                                                  11
 //                                                                         62 of 64
 //
-// Further places are made before the commit. What can wait (pages, places to spare, mail) goes along
+// Further places are made before the commit. What can wait (pages, places to spare, notices) goes along
 // if there is room.
 inline constexpr uint32_t kGrantsPerCommitMax = 10;
 
 class ConsulStore::Writer {
  public:
   // What an operation is about, so that its refusal can be understood.
-  enum class About : uint8_t { kLane, kSemaphore, kPlace, kSession, kRequests, kHint };
+  enum class About : uint8_t { kLane, kSemaphore, kPlace, kSession, kRequests, kNotice };
   struct Owner {
-    About about = About::kHint;
+    About about = About::kNotice;
     std::string name;  // Of the semaphore, or Consul's session.
     Id session;
   };
@@ -120,7 +120,7 @@ class ConsulStore::Writer {
   ledger::CommitResult AddSessions(const ledger::Transaction& transaction);
   ledger::CommitResult AddReads(const ledger::Transaction& transaction);
   ledger::CommitResult AddRequests(const ledger::Transaction& transaction);
-  void AddMail(const ledger::Transaction& transaction);
+  void AddNotice(const ledger::Transaction& transaction);
 
   ConsulStore* const store_;
   const ledger::Transaction* transaction_ = nullptr;  // nullptr: it mends.

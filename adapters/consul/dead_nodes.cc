@@ -80,7 +80,7 @@ absl::StatusOr<bool> DeadNodes::Remove(const std::vector<DeadNode>& nodes) {
     request.DeleteCas(node.key, node.index);
     request.Delete(keys_->Heartbeat(node.ref.number));
     request.DeleteTree(keys_->Lanes(node.ref.number));
-    request.DeleteTree(keys_->Mail(node.ref.number));
+    request.DeleteTree(keys_->Notices(node.ref.number));
   }
   const absl::StatusOr<TransactionAnswer> answer = client_->Write(request);
   if (!answer.ok()) return answer.status();

@@ -77,10 +77,12 @@ class Keys {
   std::string Version() const { return own_ + "version"; }
   std::string Heartbeats() const { return own_ + "h/"; }
   std::string Heartbeat(uint32_t node) const { return Heartbeats() + std::to_string(node); }
-  std::string Mail(uint32_t node) const { return own_ + "m/" + std::to_string(node) + "/"; }
+  std::string Notices(uint32_t node) const { return own_ + "m/" + std::to_string(node) + "/"; }
   // Is always there, so that there is something to watch.
-  std::string MailBox(uint32_t node) const { return Mail(node) + ".box"; }
-  std::string Mail(uint32_t node, const std::string& name) const { return Mail(node) + name + "!"; }
+  std::string NoticeBox(uint32_t node) const { return Notices(node) + ".box"; }
+  std::string Notices(uint32_t node, const std::string& name) const {
+    return Notices(node) + name + "!";
+  }
 
   // The semaphore that a document is of, an entry of an index or a word for a node is about;
   // `under`: what its key begins with. nullopt: it is none.

@@ -23,7 +23,7 @@ using ledger::Transaction;
 
 namespace {
 
-constexpr char kMail[] = "mail";
+constexpr char kNotices[] = "mail";
 constexpr char kFolderWatch[] = "folder/";
 constexpr std::chrono::seconds kWatchesLookedAt{1};
 constexpr uint64_t kSettledBy = 2;
@@ -77,14 +77,14 @@ absl::Status ConsulStore::Start() {
   TransactionRequest request;
   request.Check(node->key, node->index);
   // An empty box would be answered with every change of any key in Consul.
-  request.Set(keys_.MailBox(self_.number), "");
+  request.Set(keys_.NoticeBox(self_.number), "");
   request.Set(lane_key_, std::to_string(commits_));
   const absl::StatusOr<TransactionAnswer> answer = client_.Write(request);
   if (!answer.ok()) return answer.status();
   if (!answer->done) return Dead();
   lane_index_ = answer->entries.back().modify_index;
   upkeep_->Note(UpkeepWork::kSessions, places_.RenewIfDue(SteadyClock::now()));
-  watches_.Add(kMail, HttpTarget("/v1/kv/", keys_.Mail(self_.number)).Option("recurse"));
+  watches_.Add(kNotices, HttpTarget("/v1/kv/", keys_.Notices(self_.number)).Option("recurse"));
   return absl::OkStatus();
 }
 
@@ -254,30 +254,30 @@ void ConsulStore::ForgetClientsBut(const std::function<bool(uint32_t)>& in_use) 
 
 // ---- waiting ----
 
-bool ConsulStore::TakeMissedHints() { return std::exchange(missed_, false); }
+bool ConsulStore::TakeMissedNotices() { return std::exchange(missed_, false); }
 
-void ConsulStore::HearMail(const std::string& body, std::vector<ledger::Hint>* hints) {
+void ConsulStore::HearNotices(const std::string& body, std::vector<ledger::ChangeNotice>* notices) {
   const absl::StatusOr<std::vector<Entry>> entries = ReadEntries(body);
   if (!entries.ok()) return upkeep_->Failed(UpkeepWork::kNotices, entries.status());
   const uint64_t heard = mail_index_;
   for (const Entry& entry : *entries) {
     mail_index_ = std::max(mail_index_, entry.modify_index);
-    std::optional<std::string> name = Keys::NameIn(entry.key, keys_.Mail(self_.number));
+    std::optional<std::string> name = Keys::NameIn(entry.key, keys_.Notices(self_.number));
     if (entry.modify_index <= heard || !name) continue;
     uint64_t revision = 0;
     if (!absl::SimpleAtoi(entry.value, &revision)) revision = 0;
-    hints->push_back({*std::move(name), revision, ""});
+    notices->push_back({*std::move(name), revision, ""});
   }
-  if (entries->size() > kWordsKeptMax) DropMail(*entries);
+  if (entries->size() > kWordsKeptMax) DropNotices(*entries);
 }
 
 // Notices that were heard need not stay; one that was rewritten meanwhile is heard next time. What fails is tried
 // again with the next notice.
-void ConsulStore::DropMail(const std::vector<Entry>& entries) {
+void ConsulStore::DropNotices(const std::vector<Entry>& entries) {
   TransactionRequest request;
   for (const Entry& entry : entries) {
     if (request.size() + 2 > 2 * kWordsDroppedAtOnce) break;
-    if (!Keys::NameIn(entry.key, keys_.Mail(self_.number))) continue;
+    if (!Keys::NameIn(entry.key, keys_.Notices(self_.number))) continue;
     request.Check(entry.key, entry.modify_index);
     request.Delete(entry.key);
   }
@@ -313,8 +313,8 @@ void ConsulStore::Tidy(bool look) {
   upkeep_->Note(UpkeepWork::kRequests, requests_.ForgetSome(&client_, /*at_once=*/!look));
 }
 
-absl::StatusOr<std::vector<ledger::Hint>> ConsulStore::Wait(SteadyTime deadline) {
-  std::vector<ledger::Hint> hints;
+absl::StatusOr<std::vector<ledger::ChangeNotice>> ConsulStore::Wait(SteadyTime deadline) {
+  std::vector<ledger::ChangeNotice> notices;
   const bool look = deadline == SteadyTime::min();
   if (pulse_ != nullptr) {
     if (absl::Status alive = pulse_->Check(); !alive.ok()) return alive;
@@ -326,12 +326,12 @@ absl::StatusOr<std::vector<ledger::Hint>> ConsulStore::Wait(SteadyTime deadline)
     const Watches::Heard heard = watches_.Wait(missed_ ? SteadyTime::min() : deadline);
     for (const std::string& id : heard.interrupted) {
       missed_ = true;
-      if (id == kMail && !look && heard.changes.empty()) return heard.status;
+      if (id == kNotices && !look && heard.changes.empty()) return heard.status;
     }
     if (!heard.interrupted.empty()) upkeep_->Note(UpkeepWork::kNotices, heard.status);
     for (const Watches::Change& change : heard.changes) {
-      if (change.id == kMail) {
-        HearMail(change.body, &hints);
+      if (change.id == kNotices) {
+        HearNotices(change.body, &notices);
         continue;
       }
       const std::string name = change.id.substr(sizeof kFolderWatch - 1);
@@ -340,11 +340,11 @@ absl::StatusOr<std::vector<ledger::Hint>> ConsulStore::Wait(SteadyTime deadline)
       upkeep_->Note(UpkeepWork::kNotices, entries.status());
       if (known == folders_.end() || !entries.ok()) continue;
       const Folder now = ReadFolder(keys_, name, *entries, nullptr, nullptr);
-      if (!SameOutside(known->second, now)) hints.push_back({name, 0, ""});
+      if (!SameOutside(known->second, now)) notices.push_back({name, 0, ""});
     }
     // Only what others have done ends a wait: the rest was ours.
-    const bool own = !heard.changes.empty() && hints.empty();
-    if (!own || look || missed_ || SteadyClock::now() >= deadline) return hints;
+    const bool own = !heard.changes.empty() && notices.empty();
+    if (!own || look || missed_ || SteadyClock::now() >= deadline) return notices;
   }
 }
 

@@ -77,8 +77,8 @@ class ConsulStore : public ledger::SharedStore {
                                                  uint32_t rows_max) override;
   absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
                                                       uint32_t rows_max) override;
-  absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
-  bool TakeMissedHints() override;
+  absl::StatusOr<std::vector<ledger::ChangeNotice>> Wait(SteadyTime deadline) override;
+  bool TakeMissedNotices() override;
   absl::Status WhyUnusable(const std::string& name) override;
   absl::StatusOr<std::optional<ledger::Pruned>> Repair(const std::string& name) override;
   absl::StatusOr<std::optional<ledger::Adoptable>> Adopt(const std::string& name,
@@ -128,8 +128,8 @@ class ConsulStore : public ledger::SharedStore {
   static constexpr std::chrono::seconds kWatchedFor{10};
   void Tidy(bool look);
   void WatchFolders();
-  void DropMail(const std::vector<Entry>& entries);
-  void HearMail(const std::string& body, std::vector<ledger::Hint>* hints);
+  void DropNotices(const std::vector<Entry>& entries);
+  void HearNotices(const std::string& body, std::vector<ledger::ChangeNotice>* notices);
 
   const Url url_;
   const Guarantees guarantees_;

@@ -69,7 +69,7 @@ CommitResult DynamoStore::Writer::Build(const Transaction& transaction) {
       request_.Delete(key);
     }
   }
-  AddMail(transaction);
+  AddNotice(transaction);
   Own(About::kOther);
   if (request_.FitsDynamo() && tokens_.size() >> kTokenOrdinalBits == 0) return {};
   return Failed(absl::OutOfRangeError(

@@ -66,8 +66,8 @@ class DynamoStore::Writer {
   void AddReads(const ledger::Transaction& transaction);
   void AddRequests(const ledger::Transaction& transaction);
   void AddHistory(const ledger::Transaction& transaction);
-  // Word for other daemons, as much as there is room for; the rest follows the commit.
-  void AddMail(const ledger::Transaction& transaction);
+  // Notices for other daemons, as much as there is room for; the rest follows the commit.
+  void AddNotice(const ledger::Transaction& transaction);
   // No other commit has it.
   std::string Stamp() const;
   uint64_t NextHistoryNumber(const HistoryRow& row);

@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/dynamodb/commit.h"
-#include "adapters/dynamodb/news_text.h"
+#include "adapters/dynamodb/notice_text.h"
 #include "adapters/dynamodb/table.h"
 
 namespace semaphored::dynamodb {
@@ -19,7 +19,7 @@ constexpr int kNumberLaneBits = 5;
 constexpr uint64_t kNumberLanes = uint64_t{1} << kNumberLaneBits;
 constexpr uint64_t kLanesOfNode = 7;
 
-constexpr int64_t kMailKeptS = int64_t{24} * 3600;
+constexpr int64_t kNoticesKeptS = int64_t{24} * 3600;
 
 }  // namespace
 
@@ -66,32 +66,32 @@ std::string DynamoStore::Writer::Stamp() const {
                       store_->commits_ + 1);
 }
 
-void DynamoStore::Writer::AddMail(const Transaction& transaction) {
-  const int64_t expires_at_s = store_->options_.now_unix_ms() / 1000 + kMailKeptS;
-  absl::flat_hash_map<std::string, Word> words;
+void DynamoStore::Writer::AddNotice(const Transaction& transaction) {
+  const int64_t expires_at_s = store_->options_.now_unix_ms() / 1000 + kNoticesKeptS;
+  absl::flat_hash_map<std::string, StoredNotice> notices;
   for (const auto& [node, semaphore] : transaction.concerns) {
-    const auto [at, is_new] = words.try_emplace(semaphore);
-    Word& word = at->second;
+    const auto [at, is_new] = notices.try_emplace(semaphore);
+    StoredNotice& notice = at->second;
     if (is_new) {
-      word.semaphore = semaphore;
-      word.stamp = Stamp();
+      notice.semaphore = semaphore;
+      notice.stamp = Stamp();
       const Planned* planned = Find(semaphore);
       if (planned != nullptr && planned->stands) {
         const size_t place = static_cast<size_t>(planned - planned_.data());
-        word.revision = planned->revision;
-        word.details = WriteNews(
+        notice.revision = planned->revision;
+        notice.details = WriteDetails(
             transaction, transaction.semaphores[place],
             [this](const Lease& lease) { return TokenOfLease(lease); }, planned->head.digest,
             planned->head.history_number);
       }
     }
-    const json item = WriteWord(node, word, expires_at_s);
+    const json item = WriteNotice(node, notice, expires_at_s);
     if (request_.size() < TransactionRequest::kItemsMax) {
       request_.Put(item);
     } else {
-      // Not over newer word, which others may have written by then.
+      // Not over newer notice, which others may have written by then.
       late_mail_.push_back(
-          PutItem(store_->table_, item, Condition::Below("revision", word.revision)));
+          PutItem(store_->table_, item, Condition::Below("revision", notice.revision)));
     }
   }
 }

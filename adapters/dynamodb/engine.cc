@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "adapters/common/store_version.h"
 #include "adapters/dynamodb/items.h"
-#include "adapters/dynamodb/mailbox.h"
 #include "adapters/dynamodb/node_table.h"
+#include "adapters/dynamodb/notice_box.h"
 #include "adapters/dynamodb/requests.h"
 #include "adapters/dynamodb/store.h"
 #include "adapters/dynamodb/table.h"
@@ -29,7 +29,7 @@ constexpr uint32_t kItemsPerGrant = 5;
 // What one command that makes room writes besides. The most is that of the result of a ticket: lane,
 // head, ticket, payload, lease, history, request, session and the node that counts the delay.
 constexpr uint32_t kItemsToMakeRoom = 16;
-// Word for other daemons takes what is left, and follows the commit if nothing is.
+// Notices for other daemons takes what is left, and follows the commit if nothing is.
 constexpr uint32_t kGrantsPerCommitMax = 16;
 static_assert(kItemsToMakeRoom + kGrantsPerCommitMax * kItemsPerGrant <=
               TransactionRequest::kItemsMax);
@@ -65,8 +65,8 @@ class DynamoEngine : public Engine {
       return absl::InvalidArgumentError(absl::StrCat(
           "payload_bytes_max is ", options.limits.payload_bytes_max, "; on DynamoDB at most ",
           kPayloadBytesMax, ", since a payload is one item, and that has 400 KB"));
-    if (!mailbox_)
-      mailbox_ = std::make_shared<Mailbox>(url_, credentials_, options.self.number, upkeep());
+    if (!notice_box_)
+      notice_box_ = std::make_shared<NoticeBox>(url_, credentials_, options.self.number, upkeep());
     StoreOptions store;
     store.url = url_;
     store.self = options.self;
@@ -76,7 +76,7 @@ class DynamoEngine : public Engine {
     store.now_unix_ms = options.now_unix_ms;
     store.now = options.now;
     store.upkeep = upkeep();
-    auto lane = std::make_unique<DynamoStore>(store, guarantees_, credentials_, mailbox_);
+    auto lane = std::make_unique<DynamoStore>(store, guarantees_, credentials_, notice_box_);
     if (absl::Status status = lane->Start(); !status.ok()) return status;
     if (lanes_ == 0)
       lane->SweepOneShots(std::max(options.client_retention, options.request_retention));
@@ -94,7 +94,7 @@ class DynamoEngine : public Engine {
   const std::shared_ptr<CredentialSource> credentials_;
   Guarantees guarantees_;
   NodeTable nodes_;
-  std::shared_ptr<Mailbox> mailbox_;
+  std::shared_ptr<NoticeBox> notice_box_;
   uint32_t lanes_ = 0;
 };
 

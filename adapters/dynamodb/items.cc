@@ -174,9 +174,9 @@ Key LaneKey(NodeRef node, uint32_t lane) {
           absl::StrCat(HexOf(node.incarnation), "#", HexOf(lane))};
 }
 Key NodeKey(const std::string& node_id) { return {kNodes, node_id}; }
-std::string MailPartition(uint32_t node) { return absl::StrCat("MAIL#", node); }
-Key MailKey(uint32_t node, const std::string& semaphore) {
-  return {MailPartition(node), semaphore};
+std::string NoticePartition(uint32_t node) { return absl::StrCat("MAIL#", node); }
+Key NoticeKey(uint32_t node, const std::string& semaphore) {
+  return {NoticePartition(node), semaphore};
 }
 Key StateKey() { return {"STORE", "STATE"}; }
 Key GenerationKey() { return {"STORE", "GENERATION"}; }

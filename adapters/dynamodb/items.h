@@ -65,8 +65,8 @@ std::string RequestPartition(const std::string& client_id);
 Key RequestRowKey(const std::string& client_id, uint64_t sequence);
 Key LaneKey(NodeRef node, uint32_t lane);
 Key NodeKey(const std::string& node_id);
-std::string MailPartition(uint32_t node);
-Key MailKey(uint32_t node, const std::string& semaphore);
+std::string NoticePartition(uint32_t node);
+Key NoticeKey(uint32_t node, const std::string& semaphore);
 Key StateKey();
 Key GenerationKey();
 // Which floor is that of the name.

@@ -53,7 +53,7 @@ void LaneMemory::Keep(const std::string& name, const Written& written) {
   known.history_number = written.history_number;
 }
 
-bool LaneMemory::Follow(const std::string& name, uint64_t revision, const ToldNews& told) {
+bool LaneMemory::Follow(const std::string& name, uint64_t revision, const SentDetails& told) {
   const auto found = known_.find(name);
   if (found == known_.end()) return false;
   Semaphore& known = found->second;
@@ -86,7 +86,7 @@ bool LaneMemory::Counts(const Ticket& ticket) const {
 bool LaneMemory::IsHere(const Claim& claim) const {
   if (claim.detached()) return claim.host == self_;
   const auto session = sessions_.find(claim.session);
-  // To ask for word in vain costs less than to miss it.
+  // To ask for notices in vain costs less than to miss one.
   return session == sessions_.end() || session->second->host == self_;
 }
 

@@ -13,7 +13,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "adapters/dynamodb/folder.h"
-#include "adapters/dynamodb/news_text.h"
+#include "adapters/dynamodb/notice_text.h"
 #include "adapters/ledger/state/transaction.h"
 #include "adapters/types.h"
 
@@ -47,7 +47,7 @@ class LaneMemory {
   void Keep(const Folder& folder);
   void Keep(const std::string& name, const Written& written);
   // A commit of another daemon, by its change notice. False: it is not the next one, or what it rests upon is not known.
-  bool Follow(const std::string& name, uint64_t revision, const ToldNews& told);
+  bool Follow(const std::string& name, uint64_t revision, const SentDetails& told);
 
   // Own claims in all that is known, which this daemon must hear of: those that wait, and those that hold.
   size_t waiting() const { return waiting_; }

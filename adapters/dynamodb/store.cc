@@ -52,13 +52,13 @@ RequestBook::Options RequestsOf(const StoreOptions& options) {
 
 DynamoStore::DynamoStore(StoreOptions options, const Guarantees& guarantees,
                          std::shared_ptr<CredentialSource> credentials,
-                         std::shared_ptr<Mailbox> mailbox)
+                         std::shared_ptr<NoticeBox> notice_box)
     : options_(std::move(options)),
       guarantees_(guarantees),
       table_(options_.url.table),
       client_(options_.url, std::move(credentials)),
-      mailbox_(std::move(mailbox)),
-      ear_(mailbox_.get()),
+      notice_box_(std::move(notice_box)),
+      ear_(notice_box_.get()),
       memory_(options_.self),
       hosted_(table_, options_.self, options_.upkeep),
       folders_(&client_, table_, ClientNumbers(), options_.url.timeout),

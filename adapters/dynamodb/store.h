@@ -26,7 +26,7 @@
 #include "adapters/dynamodb/folder.h"
 #include "adapters/dynamodb/hosted_names.h"
 #include "adapters/dynamodb/lane_memory.h"
-#include "adapters/dynamodb/mailbox.h"
+#include "adapters/dynamodb/notice_box.h"
 #include "adapters/dynamodb/one_shots.h"
 #include "adapters/dynamodb/request_rows.h"
 #include "adapters/dynamodb/requests.h"
@@ -52,9 +52,9 @@ struct StoreOptions {
 
 class DynamoStore : public ledger::SharedStore {
  public:
-  // `mailbox`: the daemon's, for all of its lanes.
+  // `notice_box`: of the daemon, for all of its lanes.
   DynamoStore(StoreOptions options, const Guarantees& guarantees,
-              std::shared_ptr<CredentialSource> credentials, std::shared_ptr<Mailbox> mailbox);
+              std::shared_ptr<CredentialSource> credentials, std::shared_ptr<NoticeBox> notice_box);
   ~DynamoStore() override;
 
   // Makes this lane's item. FAILED_PRECONDITION: the node was replaced or declared dead.
@@ -79,9 +79,9 @@ class DynamoStore : public ledger::SharedStore {
                                                  uint32_t rows_max) override;
   absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
                                                       uint32_t rows_max) override;
-  absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
-  std::optional<ledger::News> ReadNews(const ledger::Hint& hint) override;
-  bool TakeMissedHints() override { return ear_.TakeMissed(); }
+  absl::StatusOr<std::vector<ledger::ChangeNotice>> Wait(SteadyTime deadline) override;
+  std::optional<ledger::ChangeDetails> ReadDetails(const ledger::ChangeNotice& notice) override;
+  bool TakeMissedNotices() override { return ear_.TakeMissed(); }
   absl::StatusOr<std::optional<ledger::Pruned>> Repair(const std::string& name) override;
   void ForgetClientsBut(const std::function<bool(uint32_t)>& in_use) override;
   void Wake() override { ear_.Wake(); }
@@ -123,8 +123,8 @@ class DynamoStore : public ledger::SharedStore {
   const Guarantees guarantees_;
   const std::string table_;
   Client client_;
-  const std::shared_ptr<Mailbox> mailbox_;
-  Mailbox::Ear ear_;
+  const std::shared_ptr<NoticeBox> notice_box_;
+  NoticeBox::Ear ear_;
   ledger::ClientNames names_;
   LaneMemory memory_;
   HostedNames hosted_;

@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "adapters/common/random.h"
-#include "adapters/dynamodb/news_text.h"
+#include "adapters/dynamodb/notice_text.h"
 #include "adapters/dynamodb/store.h"
 #include "adapters/dynamodb/table.h"
 
@@ -22,7 +22,7 @@ constexpr std::chrono::seconds kExpiryMax = std::chrono::hours(96);
 
 // ---- waiting ----
 
-absl::StatusOr<std::vector<ledger::Hint>> DynamoStore::Wait(SteadyTime deadline) {
+absl::StatusOr<std::vector<ledger::ChangeNotice>> DynamoStore::Wait(SteadyTime deadline) {
   if (deadline != SteadyTime::min()) {
     DropLeftovers();
     one_shots_.ForgetSome(&client_, Deadline());
@@ -39,11 +39,11 @@ absl::StatusOr<std::vector<ledger::Hint>> DynamoStore::Wait(SteadyTime deadline)
 
 // The ledger, which carries the notice out, goes on without reading, and so must the store. If the
 // ledger does not carry it out, it reads the semaphore.
-std::optional<ledger::News> DynamoStore::ReadNews(const ledger::Hint& hint) {
-  std::optional<ToldNews> told = ReadNewsText(hint);
-  if (!told || !memory_.Follow(hint.semaphore, hint.revision, *told)) return std::nullopt;
+std::optional<ledger::ChangeDetails> DynamoStore::ReadDetails(const ledger::ChangeNotice& notice) {
+  std::optional<SentDetails> told = ReadDetailsText(notice);
+  if (!told || !memory_.Follow(notice.semaphore, notice.revision, *told)) return std::nullopt;
   TellInterest();
-  return std::move(told->news);
+  return std::move(told->details);
 }
 
 void DynamoStore::DropLeftovers() {

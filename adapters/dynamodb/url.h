@@ -25,7 +25,7 @@ struct Url {
   int lanes = 4;
   // For each request, its repetitions included.
   std::chrono::milliseconds timeout{5000};
-  // How often a daemon reads its mailbox while a claim waits: initially, and after long silence.
+  // How often a daemon reads its notices while a claim waits: initially, and after long silence.
   std::chrono::milliseconds poll_min{20};
   std::chrono::milliseconds poll_max{1000};
   // How long history is kept; 0: none is written.

@@ -55,24 +55,24 @@ void Mirror::ForgetNumbers() {
   });
 }
 
-absl::Status Mirror::Hear(const absl::StatusOr<std::vector<Hint>>& hints) {
-  if (!hints.ok()) return hints.status();
+absl::Status Mirror::Hear(const absl::StatusOr<std::vector<ChangeNotice>>& notices) {
+  if (!notices.ok()) return notices.status();
   std::vector<std::string> stale;
-  for (const Hint& hint : *hints) {
-    if (!loaded_.contains(hint.semaphore)) continue;
-    const Semaphore* semaphore = core_->state.Find(hint.semaphore);
+  for (const ChangeNotice& notice : *notices) {
+    if (!loaded_.contains(notice.semaphore)) continue;
+    const Semaphore* semaphore = core_->state.Find(notice.semaphore);
     const uint64_t known = semaphore == nullptr ? 0 : semaphore->row.revision;
-    const bool is_old = known != 0 && hint.revision != 0 && hint.revision <= known;
-    if (!is_old && !Learn(hint)) stale.push_back(hint.semaphore);
+    const bool is_old = known != 0 && notice.revision != 0 && notice.revision <= known;
+    if (!is_old && !Learn(notice)) stale.push_back(notice.semaphore);
   }
   return Refresh(std::move(stale));
 }
 
-bool Mirror::Learn(const Hint& hint) {
-  if (hint.details.empty()) return false;
-  const std::optional<News> news = store_->ReadNews(hint);
-  if (!news) return false;
-  std::optional<SemaphoreDelta> delta = Apply(*news, &core_->state);
+bool Mirror::Learn(const ChangeNotice& notice) {
+  if (notice.details.empty()) return false;
+  const std::optional<ChangeDetails> details = store_->ReadDetails(notice);
+  if (!details) return false;
+  std::optional<SemaphoreDelta> delta = Apply(*details, &core_->state);
   if (!delta) return false;
   ServeLater(delta->name);
   for (const LeaseChange& change : delta->leases) {

@@ -22,7 +22,7 @@ class Mirror {
   Mirror(Core* core, SharedStore* store) : core_(core), store_(store) {}
 
   // Applies change notices, or reads the semaphores again that they are about.
-  absl::Status Hear(const absl::StatusOr<std::vector<Hint>>& hints);
+  absl::Status Hear(const absl::StatusOr<std::vector<ChangeNotice>>& notices);
   // Reads these again, whatever is known of them.
   absl::Status Refresh(std::vector<std::string> names);
   // From here on IsReadInRun counts.
@@ -58,7 +58,7 @@ class Mirror {
 
  private:
   // True if nothing need be read.
-  bool Learn(const Hint& hint);
+  bool Learn(const ChangeNotice& notice);
   // Where requests wait there may be room now.
   void ServeLater(const std::string& name);
   void ExplainEnds(std::vector<Event>* events);

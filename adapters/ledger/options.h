@@ -39,7 +39,7 @@ struct LedgerOptions {
   uint32_t grants_per_commit_max = 0;
   // So many semaphores one Step reads to move a session here; then other commands have their turn.
   uint32_t read_to_adopt_max = 2'048;
-  // How often everything that has waiters of ours is looked at again, in case a hint was lost.
+  // How often everything that has waiters of ours is looked at again, in case a notice was lost.
   std::chrono::milliseconds sweep_interval = std::chrono::seconds(5);
   // For how long nothing is tried on a semaphore that another client of the engine keeps locked.
   std::chrono::milliseconds busy_pause{1000};

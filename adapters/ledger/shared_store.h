@@ -60,12 +60,12 @@ class SharedStore : public LedgerStore {
                                                          const std::string& after,
                                                          uint32_t rows_max) = 0;
 
-  // What the hint says of the change itself; nullopt: nothing that this daemon understands. Sends
+  // What the notice says of the change itself; nullopt: nothing that this daemon understands. Sends
   // no request.
-  virtual std::optional<News> ReadNews(const Hint&) { return std::nullopt; }
+  virtual std::optional<ChangeDetails> ReadDetails(const ChangeNotice&) { return std::nullopt; }
 
-  // True if hints may have been lost since the last call (the connection was made again).
-  virtual bool TakeMissedHints() { return false; }
+  // True if notices may have been lost since the last call (the connection was made again).
+  virtual bool TakeMissedNotices() { return false; }
 
   // Ends what other clients of the engine have left behind on these semaphores, by those clients'
   // own rule, as they would themselves when they look next. For semaphores that have waiters.

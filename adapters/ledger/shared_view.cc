@@ -273,11 +273,11 @@ absl::Status SharedView::NeedOrphans(const OrphansCommand& command,
   return absl::OkStatus();
 }
 
-// A push is a hint that may be lost: now and then everything that has a queue is compared with the
+// A push is a notice that may be lost: now and then everything that has a queue is compared with the
 // engine.
 absl::Status SharedView::SweepIfDue() {
   const SteadyTime now = core_->options.now();
-  if (store_->TakeMissedHints()) {
+  if (store_->TakeMissedNotices()) {
     swept_at_ = SteadyTime::min();
     // The engine may have lost commits, and others may have made new ones since, under the same
     // revisions: these prove nothing.

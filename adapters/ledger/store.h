@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "adapters/adapter.h"
-#include "adapters/ledger/news.h"
+#include "adapters/ledger/change_notice.h"
 #include "adapters/ledger/request_rows.h"
 #include "adapters/ledger/state/permits.h"
 #include "adapters/ledger/state/transaction.h"
@@ -117,7 +117,7 @@ class LedgerStore : public RequestRows {
   // Which semaphores others have changed, as far as the engine reported it, in the order in which
   // it did. Waits for one until `deadline` or Wake(); a deadline in the past: only takes what is
   // there. It may miss some, or report too many.
-  virtual absl::StatusOr<std::vector<Hint>> Wait(SteadyTime deadline) = 0;
+  virtual absl::StatusOr<std::vector<ChangeNotice>> Wait(SteadyTime deadline) = 0;
 
   // Ends a Wait, this one or the next. Any thread.
   virtual void Wake() = 0;

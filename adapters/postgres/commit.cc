@@ -216,7 +216,7 @@ void Builder::AddConditions() {
 void Builder::AddConcerns() {
   struct Message {
     std::string text;
-    std::string news;
+    std::string details;
   };
   absl::flat_hash_map<std::string_view, const ledger::SemaphoreDelta*> deltas;
   for (const ledger::SemaphoreDelta& delta : transaction_.semaphores) deltas[delta.name] = &delta;
@@ -229,10 +229,10 @@ void Builder::AddConcerns() {
       message.text = semaphore;
       if (delta != deltas.end() && delta->second->before) {
         absl::StrAppend(&message.text, " ", delta->second->before->revision + 1);
-        message.news = WriteNews(transaction_, *delta->second, granted_);
+        message.details = WriteDetails(transaction_, *delta->second, granted_);
       }
     }
-    AddNotice(node, message.text, message.news, &rows_.notices);
+    AddNotice(node, message.text, message.details, &rows_.notices);
   }
 }
 

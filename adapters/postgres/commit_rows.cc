@@ -255,8 +255,8 @@ void AddTicket(std::string_view semaphore, const Ticket& row, uint64_t revision,
 
 // ---- notices ----
 
-void AddNotice(uint32_t node, std::string_view message, std::string_view news, Array* rows) {
-  rows->AddRow({{"node", node}, {"message", message}, {"news", news}});
+void AddNotice(uint32_t node, std::string_view message, std::string_view details, Array* rows) {
+  rows->AddRow({{"node", node}, {"message", message}, {"news", details}});
 }
 
 }  // namespace semaphored::postgres

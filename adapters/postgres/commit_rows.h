@@ -118,6 +118,6 @@ void AddTicket(std::string_view semaphore, const Ticket& row, uint64_t revision,
                const PayloadPtr& payload, CommitRows* commit);
 
 // notice
-void AddNotice(uint32_t node, std::string_view message, std::string_view news, Array* rows);
+void AddNotice(uint32_t node, std::string_view message, std::string_view details, Array* rows);
 
 }  // namespace semaphored::postgres

@@ -45,7 +45,7 @@ void AddTickets(const SemaphoreDelta& delta, CommitRows* commit) {
     const TicketPtr& before = net.before;
     const TicketPtr& after = net.after;
     if (before && after) {
-      // (They may be news to the database though this batch did not add to them: see GivenBack.)
+      // (They may be new to the database though this batch did not add to them: see GivenBack.)
       std::optional<std::string> reasons;
       if (!before->reasons.empty() || !after->reasons.empty())
         reasons = WriteReasons(after->reasons);

@@ -26,7 +26,7 @@ using ledger::Transaction;
 namespace {
 
 constexpr size_t kReadAgainAtOnce = 16;  // Semaphores.
-constexpr uint64_t kSettledBy = 2;      // See kSettle.
+constexpr uint64_t kSettledBy = 2;       // See kSettle.
 
 // "Serialization failure" and "deadlock detected": the whole was taken back, try again.
 bool IsLostRace(const std::string& state) {
@@ -105,7 +105,7 @@ absl::Status PostgresStore::RollBack() {
   return done.ok ? absl::OkStatus() : done.failure.status;
 }
 
-bool PostgresStore::TakeMissedHints() { return std::exchange(missed_, false); }
+bool PostgresStore::TakeMissedNotices() { return std::exchange(missed_, false); }
 
 void PostgresStore::Wake() {
   const uint64_t one = 1;
@@ -113,9 +113,9 @@ void PostgresStore::Wake() {
   [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
 }
 
-absl::StatusOr<std::vector<ledger::Hint>> PostgresStore::Wait(SteadyTime deadline) {
-  std::vector<ledger::Hint> hints;
-  const auto take = [&](const std::string& payload) { hints.push_back(ReadMessage(payload)); };
+absl::StatusOr<std::vector<ledger::ChangeNotice>> PostgresStore::Wait(SteadyTime deadline) {
+  std::vector<ledger::ChangeNotice> notices;
+  const auto take = [&](const std::string& payload) { notices.push_back(ReadMessage(payload)); };
   // Just a look, within the deciding of a batch: a lock that is held stays.
   const bool look = deadline == SteadyTime::min();
   if (!look) {
@@ -133,7 +133,7 @@ absl::StatusOr<std::vector<ledger::Hint>> PostgresStore::Wait(SteadyTime deadlin
   for (;;) {
     if (absl::Status status = connection_->TakeNotifications(take); !status.ok()) return status;
     const auto now = SteadyClock::now();
-    if (!hints.empty() || look || now >= deadline || missed_) return hints;
+    if (!notices.empty() || look || now >= deadline || missed_) return notices;
     pollfd files[] = {{connection_->socket(), POLLIN, 0}, {wake_, POLLIN, 0}};
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
     poll(files, 2, static_cast<int>(std::min<int64_t>(left, 60'000)));
@@ -141,13 +141,14 @@ absl::StatusOr<std::vector<ledger::Hint>> PostgresStore::Wait(SteadyTime deadlin
       uint64_t count = 0;
       [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
       if (absl::Status status = connection_->TakeNotifications(take); !status.ok()) return status;
-      return hints;
+      return notices;
     }
   }
 }
 
-std::optional<ledger::News> PostgresStore::ReadNews(const ledger::Hint& hint) {
-  return postgres::ReadNews(hint, secret_);
+std::optional<ledger::ChangeDetails> PostgresStore::ReadDetails(
+    const ledger::ChangeNotice& notice) {
+  return postgres::ReadDetails(notice, secret_);
 }
 
 // ---- clients by number ----

@@ -69,9 +69,9 @@ class PostgresStore : public ledger::SharedStore {
                                                  uint32_t rows_max) override;
   absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
                                                       uint32_t rows_max) override;
-  absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
-  std::optional<ledger::News> ReadNews(const ledger::Hint& hint) override;
-  bool TakeMissedHints() override;
+  absl::StatusOr<std::vector<ledger::ChangeNotice>> Wait(SteadyTime deadline) override;
+  std::optional<ledger::ChangeDetails> ReadDetails(const ledger::ChangeNotice& notice) override;
+  bool TakeMissedNotices() override;
   absl::Status EndForeign(absl::Span<const std::string> names) override;
   bool GrantsWithheld() override;
   void ForgetClientsBut(const std::function<bool(uint32_t)>& in_use) override;

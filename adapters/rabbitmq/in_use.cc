@@ -11,12 +11,12 @@
 namespace semaphored::rabbitmq {
 
 using ledger::AskedRecall;
+using ledger::ChangeNotice;
 using ledger::ConcernsOneOnly;
 using ledger::Context;
 using ledger::Describe;
 using ledger::DismissWaiters;
 using ledger::Editor;
-using ledger::Hint;
 using ledger::Image;
 using ledger::Semaphore;
 using ledger::Simply;
@@ -39,15 +39,15 @@ absl::Status InUse::LoadAll(const std::vector<std::string>& names) {
   return absl::OkStatus();
 }
 
-absl::Status InUse::Hear(const absl::StatusOr<std::vector<Hint>>& hints) {
-  if (!hints.ok()) return hints.status();
+absl::Status InUse::Hear(const absl::StatusOr<std::vector<ChangeNotice>>& notices) {
+  if (!notices.ok()) return notices.status();
   std::vector<std::string> changed;
-  for (const Hint& hint : *hints) {
-    const Semaphore* semaphore = core_->state.Find(hint.semaphore);
+  for (const ChangeNotice& notice : *notices) {
+    const Semaphore* semaphore = core_->state.Find(notice.semaphore);
     const uint64_t known = semaphore == nullptr ? 0 : semaphore->row.revision;
-    if (hint.revision == 0) ServeLater(hint.semaphore);
-    if (hint.revision != 0 && hint.revision != known && loaded_.contains(hint.semaphore))
-      changed.push_back(hint.semaphore);
+    if (notice.revision == 0) ServeLater(notice.semaphore);
+    if (notice.revision != 0 && notice.revision != known && loaded_.contains(notice.semaphore))
+      changed.push_back(notice.semaphore);
   }
   std::ranges::sort(changed);
   changed.erase(std::unique(changed.begin(), changed.end()), changed.end());

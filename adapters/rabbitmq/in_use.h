@@ -26,10 +26,10 @@ class InUse {
   absl::Status Load(const std::string& name);
   absl::Status LoadAll(const std::vector<std::string>& names);
   // Reads the rows that have changed, and notes where there may be permits for waiters.
-  absl::Status Hear(const absl::StatusOr<std::vector<ledger::Hint>>& hints);
+  absl::Status Hear(const absl::StatusOr<std::vector<ledger::ChangeNotice>>& notices);
   // How many permits others have, for commands that show the semaphore.
   absl::Status CountElsewhere(ledger::Semaphore* semaphore);
-  // Once in a while: other daemons may have changed what is in use here without a hint that arrived;
+  // Once in a while: other daemons may have changed what is in use here without a notice that arrived;
   // what is not in use is forgotten. Blocks for about kTurn; what is left is done by later calls, so that
   // most of the time is for commands.
   absl::Status Sweep();

@@ -37,9 +37,9 @@ class PermitStore : public ledger::PermitSource {
   // changed.
   virtual ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) = 0;
   virtual ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) = 0;
-  // As LedgerStore has it. A hint with a revision other than the known one: the row is to be read;
+  // As LedgerStore has it. A notice with a revision other than the known one: the row is to be read;
   // without: permits have come, or there may be some.
-  virtual absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) = 0;
+  virtual absl::StatusOr<std::vector<ledger::ChangeNotice>> Wait(SteadyTime deadline) = 0;
   virtual void Wake() = 0;
   // Names of existing semaphores from `after` (not itself) on. Called only with Guarantees::names.
   virtual absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,

@@ -184,14 +184,14 @@ void SlotStore::EndOffers(const std::string& name, Used* used, SteadyTime now) {
 }
 
 // What the ledger is to look at now.
-void SlotStore::TakeDue(std::vector<ledger::Hint>* hints) {
+void SlotStore::TakeDue(std::vector<ledger::ChangeNotice>* notices) {
   const SteadyTime now = SteadyClock::now();
   for (auto& [name, used] : used_) {
     EndOffers(name, &used, now);
     const bool due = MayRetry(used) && used.retry_at <= now;
     if (!used.offered && !due) continue;
     used.offered = false;
-    hints->push_back({name, 0, ""});
+    notices->push_back({name, 0, ""});
     if (due) RetryAfter(&used, std::clamp(used.pause * 3 / 2, kPauseMin, kPauseMax));
   }
 }
@@ -209,11 +209,11 @@ SteadyTime SlotStore::NextDue() const {
   return next;
 }
 
-absl::StatusOr<std::vector<ledger::Hint>> SlotStore::Wait(SteadyTime deadline) {
-  std::vector<ledger::Hint> hints;
-  if (!lost_.empty()) return hints;
+absl::StatusOr<std::vector<ledger::ChangeNotice>> SlotStore::Wait(SteadyTime deadline) {
+  std::vector<ledger::ChangeNotice> notices;
+  if (!lost_.empty()) return notices;
   if (absl::Status status = Ready(); !status.ok()) {
-    if (!lost_.empty()) return hints;  // Lost permits are reported before the error.
+    if (!lost_.empty()) return notices;  // Lost permits are reported before the error.
     return status;
   }
   // We live for the broker if it has answered a call; it is asked when none was made for a while.
@@ -224,20 +224,20 @@ absl::StatusOr<std::vector<ledger::Hint>> SlotStore::Wait(SteadyTime deadline) {
   }
   GiveBackUncommitted(nullptr);
   CheckDue();
-  if (!lost_.empty()) return hints;
+  if (!lost_.empty()) return notices;
   for (auto& [name, used] : used_) used.view.reset();
-  TakeDue(&hints);
-  if (!hints.empty()) deadline = SteadyTime::min();
+  TakeDue(&notices);
+  if (!notices.empty()) deadline = SteadyTime::min();
   deadline = std::min(deadline, SteadyClock::now() + ask_every);
   // What comes of itself is only the end of channels, which are opened again when they are needed.
   absl::StatusOr<std::vector<BrokerEvent>> events = holding_->Wait(std::min(deadline, NextDue()));
   if (!events.ok()) {
     LoseAll();
-    if (!lost_.empty()) return hints;
+    if (!lost_.empty()) return notices;
     return events.status();
   }
-  if (hints.empty()) TakeDue(&hints);
-  return hints;
+  if (notices.empty()) TakeDue(&notices);
+  return notices;
 }
 
 }  // namespace semaphored::rabbitmq

@@ -45,7 +45,7 @@ class SlotStore : public PermitStore {
   // where it was lowered or destroyed in part, Settle does the rest.
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
-  absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
+  absl::StatusOr<std::vector<ledger::ChangeNotice>> Wait(SteadyTime deadline) override;
   void Wake() override { holding_->Wake(); }
   absl::StatusOr<std::vector<std::string>> Names(const std::string&, const std::string&,
                                                  uint32_t) override {
@@ -127,7 +127,7 @@ class SlotStore : public PermitStore {
   void EndOffers(const std::string& name, Used* used, SteadyTime now);
   bool MayRetry(const Used& used) const;
   void RetryAfter(Used* used, std::chrono::milliseconds pause);
-  void TakeDue(std::vector<ledger::Hint>* hints);
+  void TakeDue(std::vector<ledger::ChangeNotice>* notices);
   SteadyTime NextDue() const;
 
   const std::unique_ptr<Connection> holding_;

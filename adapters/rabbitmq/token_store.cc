@@ -29,7 +29,7 @@ namespace {
 constexpr uint32_t kAllNames = std::numeric_limits<uint32_t>::max();
 // However many extra messages stand before the tokens, a command meets so many of them.
 constexpr size_t kStrangersAtOnce = 100;
-// A hint with this revision: whatever is known, it is to be read again.
+// A notice with this revision: whatever is known, it is to be read again.
 constexpr uint64_t kReadAgain = std::numeric_limits<uint64_t>::max();
 // Of the broker's counts of messages.
 constexpr std::chrono::milliseconds kCountedAfter{200};
@@ -247,7 +247,7 @@ absl::StatusOr<bool> TokenStore::AskForOne(UsedSemaphore* used) {
     absl::StatusOr<std::vector<BrokerEvent>> events =
         connection_->WaitOn(*channel, SteadyTime::min());
     if (!events.ok()) return events.status();
-    for (BrokerEvent& event : *events) OnEvent(std::move(event), &pending_hints_);
+    for (BrokerEvent& event : *events) OnEvent(std::move(event), &pending_notices_);
     if (tokens.channel() != *channel) return false;
     if (tokens.has_spare()) return true;
   }
@@ -292,7 +292,7 @@ absl::StatusOr<uint32_t> TokenStore::CountElsewhere(const std::string& semaphore
   absl::StatusOr<std::vector<BrokerEvent>> events =
       connection_->WaitOn(*channel, SteadyTime::min());
   if (!events.ok()) return events.status();
-  for (BrokerEvent& event : *events) OnEvent(std::move(event), &pending_hints_);
+  for (BrokerEvent& event : *events) OnEvent(std::move(event), &pending_notices_);
   used = used_.Find(semaphore);
   if (used == nullptr) return 0;
   const size_t slots = used->stored().slots.size();
@@ -397,7 +397,7 @@ void TokenStore::Finish(const Transaction& transaction) {
 // ---- what comes ----
 
 // "<version> <name>", "pruning <name>", or what asked_recalls.h says.
-void TokenStore::OnChange(const std::string& text, Hints* hints) {
+void TokenStore::OnChange(const std::string& text, ChangeNotices* notices) {
   if (text.starts_with('{')) return recalls_.Hear(text);
   if (text.starts_with(kPruning)) {
     if (UsedSemaphore* used = used_.Find(text.substr(kPruning.size())))
@@ -412,22 +412,22 @@ void TokenStore::OnChange(const std::string& text, Hints* hints) {
   UsedSemaphore* used = used_.Find(name);
   if (used == nullptr || used->stored().row.revision == version) return;
   used->MarkStale();
-  hints->push_back({name, version, ""});
+  notices->push_back({name, version, ""});
 }
 
-void TokenStore::Strike(UsedSemaphore* used, Hints* hints) {
+void TokenStore::Strike(UsedSemaphore* used, ChangeNotices* notices) {
   const absl::StatusOr<bool> struck = used->StrikeRemoved();
   upkeep_->Note(UpkeepWork::kPermits, struck.status());
   if (!struck.ok() || !*struck) return;
   used_.Tend(used);
-  hints->push_back({used->name(), used->stored().row.revision, ""});
-  hints->push_back({used->name(), 0, ""});
+  notices->push_back({used->name(), used->stored().row.revision, ""});
+  notices->push_back({used->name(), 0, ""});
 }
 
-void TokenStore::OnEvent(BrokerEvent event, Hints* hints) {
+void TokenStore::OnEvent(BrokerEvent event, ChangeNotices* notices) {
   if (event.channel == 0) return;
   if (event.channel == changes_) {
-    if (event.kind == BrokerEvent::Kind::kDelivery) return OnChange(event.delivery.body, hints);
+    if (event.kind == BrokerEvent::Kind::kDelivery) return OnChange(event.delivery.body, notices);
     if (event.kind == BrokerEvent::Kind::kAnsweredLate) return;
     connection_->Close();  // Without it nothing is heard: a new connection hears again.
     return;
@@ -439,12 +439,12 @@ void TokenStore::OnEvent(BrokerEvent event, Hints* hints) {
     const absl::Status cancelled = used->tokens().CancelDoubtful();
     upkeep_->Note(UpkeepWork::kPermits, cancelled);
     if (!cancelled.ok()) return;
-    hints->push_back({name, 0, ""});
+    notices->push_back({name, 0, ""});
     used_.Tend(used);  // Those that wait may have no consumer now.
     return;
   }
   if (event.kind == BrokerEvent::Kind::kDelivery) {
-    if (used->OnDelivery(std::move(event.delivery))) hints->push_back({name, 0, ""});
+    if (used->OnDelivery(std::move(event.delivery))) notices->push_back({name, 0, ""});
     return;
   }
   // The queue has gone, with all that is held of it; or the channel. From 4.3 on the broker
@@ -454,15 +454,15 @@ void TokenStore::OnEvent(BrokerEvent event, Hints* hints) {
                    ? "its queue has gone, or a permit was held for longer than consumer_timeout"
                    : std::string(event.status.message()));
   used_.Lose(used);
-  hints->push_back({name, kReadAgain, ""});
+  notices->push_back({name, kReadAgain, ""});
 }
 
-absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) {
-  Hints hints = std::exchange(pending_hints_, {});
-  if (!hints.empty() || recalls_.any()) deadline = SteadyTime::min();
-  if (used_.any_lost()) return hints;
+absl::StatusOr<std::vector<ledger::ChangeNotice>> TokenStore::Wait(SteadyTime deadline) {
+  ChangeNotices notices = std::exchange(pending_notices_, {});
+  if (!notices.empty() || recalls_.any()) deadline = SteadyTime::min();
+  if (used_.any_lost()) return notices;
   if (absl::Status status = Ready(); !status.ok()) {
-    if (used_.any_lost()) return hints;  // Lost permits are reported before the error.
+    if (used_.any_lost()) return notices;  // Lost permits are reported before the error.
     return status;
   }
   ++step_;
@@ -480,20 +480,20 @@ absl::StatusOr<std::vector<ledger::Hint>> TokenStore::Wait(SteadyTime deadline) 
       connection_->Wait(std::min({deadline, alive, recalls_.Next()}));
   if (!events.ok()) {
     used_.LoseAll();
-    if (used_.any_lost()) return hints;
+    if (used_.any_lost()) return notices;
     return events.status();
   }
-  for (BrokerEvent& event : *events) OnEvent(std::move(event), &hints);
-  for (std::string& name : used_.LoseClosed()) hints.push_back({std::move(name), kReadAgain, ""});
+  for (BrokerEvent& event : *events) OnEvent(std::move(event), &notices);
+  for (std::string& name : used_.LoseClosed()) notices.push_back({std::move(name), kReadAgain, ""});
   recalls_.Choose();
   const SteadyTime now = SteadyClock::now();
   for (auto& [name, used] : used_.all()) {
     // Tokens that came when no request waited any more go back.
     if (now >= used.tokens().NextDrop())
       upkeep_->Note(UpkeepWork::kPermits, used.tokens().DropUnwanted());
-    if (!used.removed().empty()) Strike(&used, &hints);
+    if (!used.removed().empty()) Strike(&used, &notices);
   }
-  return hints;
+  return notices;
 }
 
 }  // namespace semaphored::rabbitmq

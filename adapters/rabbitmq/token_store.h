@@ -49,7 +49,7 @@ class TokenStore : public PermitStore {
   absl::StatusOr<ledger::Image> Load(absl::Span<const std::string> names) override;
   ledger::CommitResult Commit(ledger::Transaction& transaction, SteadyTime deadline) override;
   ledger::CommitResult Settle(ledger::Transaction& transaction, SteadyTime deadline) override;
-  absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
+  absl::StatusOr<std::vector<ledger::ChangeNotice>> Wait(SteadyTime deadline) override;
   absl::StatusOr<std::vector<std::string>> Names(const std::string& prefix,
                                                  const std::string& after,
                                                  uint32_t rows_max) override {
@@ -75,7 +75,7 @@ class TokenStore : public PermitStore {
   std::vector<ledger::AskedRecall> TakeAskedRecalls() override { return recalls_.Take(); }
 
  private:
-  using Hints = std::vector<ledger::Hint>;
+  using ChangeNotices = std::vector<ledger::ChangeNotice>;
 
   absl::Status Ready();
   absl::Status Subscribe();
@@ -89,9 +89,9 @@ class TokenStore : public PermitStore {
   ledger::CommitResult CommitRows(ledger::Transaction* transaction, bool again);
   void Finish(const ledger::Transaction& transaction);
 
-  void OnEvent(BrokerEvent event, Hints* hints);
-  void OnChange(const std::string& text, Hints* hints);
-  void Strike(UsedSemaphore* used, Hints* hints);
+  void OnEvent(BrokerEvent event, ChangeNotices* notices);
+  void OnChange(const std::string& text, ChangeNotices* notices);
+  void Strike(UsedSemaphore* used, ChangeNotices* notices);
 
   const std::unique_ptr<Connection> connection_;
   const std::unique_ptr<Connection> administering_;
@@ -109,7 +109,7 @@ class TokenStore : public PermitStore {
   Sealing sealing_;
   AskedRecalls recalls_;
   RowCommit rows_;
-  Hints pending_hints_;  // For the next Wait.
+  ChangeNotices pending_notices_;  // For the next Wait.
   // Since the last commit: if it fails they are given back.
   std::vector<std::pair<std::string, Id>> taken_;
 };

@@ -305,7 +305,7 @@ absl::StatusOr<std::vector<HistoryRow>> SqliteStore::ReadHistory(const std::stri
 
 // ---- Waiting ----
 
-absl::StatusOr<std::vector<ledger::Hint>> SqliteStore::Wait(SteadyTime deadline) {
+absl::StatusOr<std::vector<ledger::ChangeNotice>> SqliteStore::Wait(SteadyTime deadline) {
   std::unique_lock lock(wake_mutex_);
   const auto woken = [this] { return woken_; };
   if (!WaitUntil(wake_, lock, std::min(deadline, SteadyClock::now() + kIdle), woken) &&
@@ -319,7 +319,7 @@ absl::StatusOr<std::vector<ledger::Hint>> SqliteStore::Wait(SteadyTime deadline)
     WaitUntil(wake_, lock, deadline, woken);
   }
   woken_ = false;
-  return std::vector<ledger::Hint>();
+  return std::vector<ledger::ChangeNotice>();
 }
 
 bool SqliteStore::Tidy() {

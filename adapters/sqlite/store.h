@@ -66,7 +66,7 @@ class SqliteStore : public ledger::LedgerStore {
                                                       uint32_t rows_max) override;
   // Tells nothing: no other daemon is there. Having waited for a while it tidies the log, and gives
   // space that is free back to the file system, until there is something to do.
-  absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
+  absl::StatusOr<std::vector<ledger::ChangeNotice>> Wait(SteadyTime deadline) override;
   void Wake() override;
 
  private:

@@ -33,7 +33,7 @@ CONTRACT_CASE("shared: the limit holds over all daemons") {
   CHECK(a.Acquire("s", {}).kind == OutcomeKind::kFull);
 }
 
-CONTRACT_CASE("shared: each daemon's answers are true at once, without a hint") {
+CONTRACT_CASE("shared: each daemon's answers are true at once, without a notice") {
   if (!SharesClaims(world)) return;
   Daemon& a = world.daemon();
   Daemon& b = world.OpenAnother("b");

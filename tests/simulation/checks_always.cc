@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kAlways = std::numeric_limits<int64_t>::max();
 // How long after the last disturbance (and beyond a lease's own TTL) everything must have found its
-// way: a dead node is seen within two node TTLs, a lost hint by the next sweep, a stream that is
+// way: a dead node is seen within two node TTLs, a lost notice by the next sweep, a stream that is
 // cut by keepalive.
 constexpr int64_t kBoundUs = 30 * kSecond;
 // A grant is pushed, or found by the next sweep.

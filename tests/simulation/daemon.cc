@@ -72,7 +72,7 @@ bool Daemon::AddLanes(const NodeRef& self) {
   ledger_options.client_retention = Milliseconds(options_.client_retention_ms);
   ledger_options.clients_max = options_.clients_max;
   ledger_options.quarantine_pause_max = Milliseconds(4000);
-  ledger_options.sweep_interval = options_.mutant == Mutant::kNoHints
+  ledger_options.sweep_interval = options_.mutant == Mutant::kNoNotices
                                       ? Milliseconds(3'600'000)
                                       : Milliseconds(options_.sweep_interval_ms);
   // So that acts are carried on, also here, where all is small.

@@ -31,17 +31,17 @@ CommitResult Failed(absl::Status status) {
 }
 
 // Claims that one notification has room for.
-constexpr size_t kNewsClaimsMax = 8;
-constexpr size_t kMailMax = 1000;
+constexpr size_t kNoticeClaimsMax = 8;
+constexpr size_t kNoticesMax = 1000;
 
 // With the tokens that the engine gave.
-std::optional<ledger::News> TellableNews(const Transaction& transaction,
-                                         const SemaphoreDelta& delta) {
-  std::optional<ledger::NewsAndGrants> told = NewsOf(transaction, delta, kNewsClaimsMax);
+std::optional<ledger::ChangeDetails> SendableDetails(const Transaction& transaction,
+                                                     const SemaphoreDelta& delta) {
+  std::optional<ledger::DetailsAndGrants> told = DetailsOf(transaction, delta, kNoticeClaimsMax);
   if (!told) return std::nullopt;
   for (size_t i = 0; i < told->grants.size(); ++i)
-    told->news.granted[i].token = told->grants[i]->token;
-  return std::move(told->news);
+    told->details.granted[i].token = told->grants[i]->token;
+  return std::move(told->details);
 }
 
 CommitResult Unknown() { return {CommitResult::Kind::kUnknown, {}, false, {}, {}}; }
@@ -56,16 +56,16 @@ size_t RowsOf(const Transaction& transaction) {
 
 }  // namespace
 
-void Mailbox::Put(ledger::Hint hint, std::optional<ledger::News> told) {
-  if (hints.size() == kMailMax) {
-    hints.clear();
-    news.clear();
+void NoticeBox::Put(ledger::ChangeNotice notice, std::optional<ledger::ChangeDetails> told) {
+  if (notices.size() == kNoticesMax) {
+    notices.clear();
+    details.clear();
   }
   if (told) {
-    hint.details = hint.semaphore + "@" + std::to_string(hint.revision);
-    news[hint.details] = *std::move(told);
+    notice.details = notice.semaphore + "@" + std::to_string(notice.revision);
+    details[notice.details] = *std::move(told);
   }
-  hints.push_back(std::move(hint));
+  notices.push_back(std::move(notice));
 }
 
 std::optional<int64_t> Notifier::DelayOfNotice() {
@@ -82,25 +82,25 @@ std::optional<int64_t> Notifier::DelayOfNotice() {
   return delay_us;
 }
 
-void Notifier::Send(const std::weak_ptr<Mailbox>& weak, int64_t delay_us, Told told) {
+void Notifier::Send(const std::weak_ptr<NoticeBox>& weak, int64_t delay_us, Told told) {
   world_->After(delay_us, [weak, told = std::move(told)] {
-    const std::shared_ptr<Mailbox> mailbox = weak.lock();
-    if (mailbox == nullptr) return;
-    for (const auto& [hint, news] : told) mailbox->Put(hint, news);
-    if (mailbox->on_mail) mailbox->on_mail();
+    const std::shared_ptr<NoticeBox> notice_box = weak.lock();
+    if (notice_box == nullptr) return;
+    for (const auto& [notice, details] : told) notice_box->Put(notice, details);
+    if (notice_box->on_notice) notice_box->on_notice();
   });
 }
 
-void Notifier::Tell(const Mailbox* writer, const Transaction& transaction) {
+void Notifier::Tell(const NoticeBox* writer, const Transaction& transaction) {
   if (silent || transaction.semaphores.empty()) return;
-  std::erase_if(mailboxes_, [](const auto& each) { return each.expired(); });
-  for (const std::weak_ptr<Mailbox>& weak : mailboxes_) {
+  std::erase_if(notice_boxes_, [](const auto& each) { return each.expired(); });
+  for (const std::weak_ptr<NoticeBox>& weak : notice_boxes_) {
     if (weak.lock().get() == writer) continue;
     const std::optional<int64_t> delay_us = DelayOfNotice();
     if (!delay_us) continue;
     Told told;
     for (const SemaphoreDelta& delta : transaction.semaphores) {
-      told.push_back({{delta.name, delta.revision, ""}, TellableNews(transaction, delta)});
+      told.push_back({{delta.name, delta.revision, ""}, SendableDetails(transaction, delta)});
       if (world_->random().Chance(faults_->rates.notification_lost)) told.back().second.reset();
     }
     Send(weak, *delay_us, std::move(told));
@@ -109,23 +109,26 @@ void Notifier::Tell(const Mailbox* writer, const Transaction& transaction) {
 
 void Notifier::TellForeign(const std::string& semaphore, uint64_t revision) {
   if (silent) return;
-  std::erase_if(mailboxes_, [](const auto& each) { return each.expired(); });
-  for (const std::weak_ptr<Mailbox>& weak : mailboxes_) {
+  std::erase_if(notice_boxes_, [](const auto& each) { return each.expired(); });
+  for (const std::weak_ptr<NoticeBox>& weak : notice_boxes_) {
     if (const std::optional<int64_t> delay_us = DelayOfNotice())
       Send(weak, *delay_us, {{{semaphore, revision, ""}, std::nullopt}});
   }
 }
 
 MemoryStore::MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link,
-                         std::function<void()> on_mail, const Cell& cell)
-    : cell_(cell), handle_(handle), link_(std::move(link)), mailbox_(std::make_shared<Mailbox>()) {
+                         std::function<void()> on_notice, const Cell& cell)
+    : cell_(cell),
+      handle_(handle),
+      link_(std::move(link)),
+      notice_box_(std::make_shared<NoticeBox>()) {
   guarantees_.adapter = "memory";
   guarantees_.durable_tickets = true;
   guarantees_.exclusive = cell.exclusive;
   guarantees_.grants_per_commit_max = cell.grants_per_commit_max;
   guarantees_.lanes_max = std::max<uint32_t>(2, static_cast<uint32_t>(cell.lanes));
-  mailbox_->on_mail = std::move(on_mail);
-  handle_.notifier->Add(mailbox_);
+  notice_box_->on_notice = std::move(on_notice);
+  handle_.notifier->Add(notice_box_);
 }
 
 // ---- clients: this connection's numbers and the engine's ----
@@ -241,7 +244,7 @@ CommitResult MemoryStore::Send(const std::shared_ptr<Write>& write, Transaction*
       link_->Strikes(rates.lands_later, FaultKind::kLandsLater))
     return Lose(write);
   const MemoryEngine::Landing landing = handle_.engine->Land(*write);
-  if (landing.landed) handle_.notifier->Tell(mailbox_.get(), write->transaction);
+  if (landing.landed) handle_.notifier->Tell(notice_box_.get(), write->transaction);
   if (cell_.exclusive && !landing.landed && landing.status.ok())
     throw Violation{"the only writer of a store lost a commit to another"};
   link_->SpendTime();
@@ -269,12 +272,12 @@ void MemoryStore::LandLater(const std::shared_ptr<Write>& write) {
   auto late = std::make_shared<Write>(Write{write->id, DeepCopy(write->transaction)});
   World& world = link_->world();
   const int64_t delay_us = world.random().Between(1, 5000) * kMillisecond;
-  world.After(delay_us, [late, handle = handle_, mailbox = mailbox_.get(),
+  world.After(delay_us, [late, handle = handle_, notice_box = notice_box_.get(),
                          faults = &link_->faults(), &world] {
     if (faults->engine_down || handle.engine->HasLanded(late->id)) return;
     if (!handle.engine->Land(*late).landed) return;
     world.Trace("a write landed after its answer was lost");
-    handle.notifier->Tell(mailbox, late->transaction);
+    handle.notifier->Tell(notice_box, late->transaction);
   });
 }
 
@@ -305,13 +308,13 @@ bool MemoryStore::Call() {
 
 void MemoryStore::Reconnect() {
   if (std::exchange(connected_, true) || cell_.exclusive) return;
-  mailbox_->hints.clear();
-  mailbox_->news.clear();
+  notice_box_->notices.clear();
+  notice_box_->details.clear();
   missed_ = true;
   link_->faults().Note(FaultKind::kNoticesMissed);
 }
 
-bool MemoryStore::TakeMissedHints() { return std::exchange(missed_, false); }
+bool MemoryStore::TakeMissedNotices() { return std::exchange(missed_, false); }
 
 bool MemoryStore::GrantsWithheld() { return !cell_.exclusive && link_->faults().withheld; }
 
@@ -530,21 +533,21 @@ absl::StatusOr<std::vector<HistoryRow>> MemoryStore::ReadHistory(const std::stri
   return rows;
 }
 
-// Virtual time does not pass here: whoever runs the lane calls again when there is mail.
-absl::StatusOr<std::vector<ledger::Hint>> MemoryStore::Wait(SteadyTime) {
+// Virtual time does not pass here: whoever runs the lane calls again when there is notices.
+absl::StatusOr<std::vector<ledger::ChangeNotice>> MemoryStore::Wait(SteadyTime) {
   if (!link_->reachable()) {
     connected_ = false;
     return Unreachable();
   }
   Reconnect();
   withheld_at_wait_ = link_->faults().withheld;
-  news_ = std::exchange(mailbox_->news, {});
-  return std::exchange(mailbox_->hints, {});
+  details_ = std::exchange(notice_box_->details, {});
+  return std::exchange(notice_box_->notices, {});
 }
 
-std::optional<ledger::News> MemoryStore::ReadNews(const ledger::Hint& hint) {
-  const auto found = news_.find(hint.details);
-  if (found == news_.end()) return std::nullopt;
+std::optional<ledger::ChangeDetails> MemoryStore::ReadDetails(const ledger::ChangeNotice& notice) {
+  const auto found = details_.find(notice.details);
+  if (found == details_.end()) return std::nullopt;
   return found->second;
 }
 

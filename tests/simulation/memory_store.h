@@ -17,12 +17,12 @@
 namespace semaphored::simulation {
 
 // What others have changed, as far as one connection has been told.
-struct Mailbox {
-  std::vector<ledger::Hint> hints;  // Their details name an entry of `news`.
-  std::map<std::string, ledger::News> news;
-  std::function<void()> on_mail;  // May be empty.
+struct NoticeBox {
+  std::vector<ledger::ChangeNotice> notices;  // Their details name an entry of `details`.
+  std::map<std::string, ledger::ChangeDetails> details;
+  std::function<void()> on_notice;  // May be empty.
 
-  void Put(ledger::Hint hint, std::optional<ledger::News> told);
+  void Put(ledger::ChangeNotice notice, std::optional<ledger::ChangeDetails> told);
 };
 
 // Hands out notifications: each write by one connection is told to all others, sometimes late or
@@ -30,22 +30,22 @@ struct Mailbox {
 class Notifier {
  public:
   Notifier(World* world, Faults* faults) : world_(world), faults_(faults) {}
-  void Add(const std::shared_ptr<Mailbox>& mailbox) { mailboxes_.push_back(mailbox); }
-  void Tell(const Mailbox* writer, const ledger::Transaction& transaction);
+  void Add(const std::shared_ptr<NoticeBox>& notice_box) { notice_boxes_.push_back(notice_box); }
+  void Tell(const NoticeBox* writer, const ledger::Transaction& transaction);
   // Another client of the engine has changed the semaphore: all daemons learn that, but not what.
   void TellForeign(const std::string& semaphore, uint64_t revision);
   // Mutant: nobody is told anything.
   bool silent = false;
 
  private:
-  using Told = std::vector<std::pair<ledger::Hint, std::optional<ledger::News>>>;
+  using Told = std::vector<std::pair<ledger::ChangeNotice, std::optional<ledger::ChangeDetails>>>;
   // How late the notice comes; nullopt: it is lost.
   std::optional<int64_t> DelayOfNotice();
-  void Send(const std::weak_ptr<Mailbox>& mailbox, int64_t delay_us, Told told);
+  void Send(const std::weak_ptr<NoticeBox>& notice_box, int64_t delay_us, Told told);
 
   World* world_;
   Faults* faults_;
-  std::vector<std::weak_ptr<Mailbox>> mailboxes_;
+  std::vector<std::weak_ptr<NoticeBox>> notice_boxes_;
 };
 
 // All that live longer than a connection. Outlive it.
@@ -56,8 +56,8 @@ struct EngineHandle {
 
 class MemoryStore : public ledger::SharedStore {
  public:
-  MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link, std::function<void()> on_mail,
-              const Cell& cell = {});
+  MemoryStore(EngineHandle handle, std::shared_ptr<EngineLink> link,
+              std::function<void()> on_notice, const Cell& cell = {});
 
   const Guarantees& guarantees() const override { return guarantees_; }
   absl::StatusOr<ledger::Image> LoadAll() override;
@@ -76,9 +76,9 @@ class MemoryStore : public ledger::SharedStore {
                                                  uint32_t rows_max) override;
   absl::StatusOr<std::vector<HistoryRow>> ReadHistory(const std::string& semaphore, uint64_t before,
                                                       uint32_t rows_max) override;
-  absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
-  std::optional<ledger::News> ReadNews(const ledger::Hint& hint) override;
-  bool TakeMissedHints() override;
+  absl::StatusOr<std::vector<ledger::ChangeNotice>> Wait(SteadyTime deadline) override;
+  std::optional<ledger::ChangeDetails> ReadDetails(const ledger::ChangeNotice& notice) override;
+  bool TakeMissedNotices() override;
   absl::Status EndForeign(absl::Span<const std::string> names) override;
   bool GrantsWithheld() override;
   void Wake() override {}
@@ -112,14 +112,14 @@ class MemoryStore : public ledger::SharedStore {
   const Cell cell_;
   EngineHandle handle_;
   std::shared_ptr<EngineLink> link_;
-  std::shared_ptr<Mailbox> mailbox_;
+  std::shared_ptr<NoticeBox> notice_box_;
   std::shared_ptr<Write> in_doubt_;
   std::map<uint32_t, std::string> names_;  // Clients, by this connection's number.
   std::map<std::string, uint32_t> numbers_;
-  std::map<std::string, ledger::News> news_;  // Of the hints that Wait gave last.
+  std::map<std::string, ledger::ChangeDetails> details_;  // Of the notices that Wait gave last.
   uint32_t next_number_ = 1u << 31;
   bool connected_ = true;
-  bool missed_ = false;            // Hints, since TakeMissedHints.
+  bool missed_ = false;            // ChangeNotices, since TakeMissedNotices.
   bool withheld_at_wait_ = false;  // The ledger looks whether it is when it has waited.
 };
 

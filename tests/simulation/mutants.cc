@@ -72,15 +72,15 @@ class MutantStore : public ledger::SharedStore {
                                                       uint32_t rows_max) override {
     return store_->ReadHistory(semaphore, before, rows_max);
   }
-  absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override {
+  absl::StatusOr<std::vector<ledger::ChangeNotice>> Wait(SteadyTime deadline) override {
     return store_->Wait(deadline);
   }
-  std::optional<ledger::News> ReadNews(const ledger::Hint& hint) override {
-    std::optional<ledger::News> news = store_->ReadNews(hint);
-    if (mutant_ == Mutant::kHalfNews && news) news->granted.clear();
-    return news;
+  std::optional<ledger::ChangeDetails> ReadDetails(const ledger::ChangeNotice& notice) override {
+    std::optional<ledger::ChangeDetails> details = store_->ReadDetails(notice);
+    if (mutant_ == Mutant::kHalfNotices && details) details->granted.clear();
+    return details;
   }
-  bool TakeMissedHints() override { return store_->TakeMissedHints(); }
+  bool TakeMissedNotices() override { return store_->TakeMissedNotices(); }
   absl::Status EndForeign(absl::Span<const std::string> names) override {
     return mutant_ == Mutant::kForeignStays ? absl::OkStatus() : store_->EndForeign(names);
   }
@@ -289,8 +289,8 @@ const std::vector<MutantName>& AllMutants() {
       {Mutant::kStaleReads, "what has changed in the engine is not seen"},
       {Mutant::kForgetWaiters, "a waiter is forgotten when a semaphore is loaded"},
       {Mutant::kReverseQueue, "a queue is turned round when a semaphore is loaded"},
-      {Mutant::kNoHints, "no notifications and no sweep"},
-      {Mutant::kHalfNews, "news of others are told by halves"},
+      {Mutant::kNoNotices, "no notifications and no sweep"},
+      {Mutant::kHalfNotices, "details of others are told by halves"},
       {Mutant::kGrantWhenFull, "granted though it is full"},
       {Mutant::kAnswerBeforeSettled, "answered before the commit is settled"},
       {Mutant::kEndIgnoresEpoch, "a TTL ends what has moved meanwhile"},

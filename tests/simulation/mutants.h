@@ -26,8 +26,8 @@ enum class Mutant {
   kStaleReads,           // Changed() says that nothing has.
   kForgetWaiters,        // A semaphore is loaded without its last waiter.
   kReverseQueue,         // A semaphore is loaded with its queue turned round.
-  kNoHints,              // No notifications, and no sweep either.
-  kHalfNews,             // What a notification tells leaves out the leases that were granted.
+  kNoNotices,            // No notifications, and no sweep either.
+  kHalfNotices,          // What a notification tells leaves out the leases that were granted.
   kTicketTwice,          // A ticket that a worker has is loaded as if nobody had it.
   kAffectedStoredWrong,  // The row of an act says one more than it concerned.
   kForeignIsOurs,        // A foreign holder's lease is loaded as one of ours.

@@ -33,7 +33,7 @@ class Simulation {
     faults_.world = &world_;
     checks_.SetLimits(cluster_.limits(), cell_.exclusive);
     MutateEngine(options.mutant, &engine_);
-    notifier_.silent = options.mutant == Mutant::kNoHints;
+    notifier_.silent = options.mutant == Mutant::kNoNotices;
     engine_.on_landed = [this](const ledger::Transaction& transaction, const auto& before) {
       TraceWrite(transaction);
       branches_.Count(transaction);

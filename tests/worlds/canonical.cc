@@ -322,12 +322,12 @@ class Canonizer {
     const uint64_t seen = probe.IntentionSeen(name);
     Put(seen != 0 && seen == (cached == nullptr ? stored : known));
     const auto notice = lane.notices.find(name);
-    const bool is_news = probe.Loaded(name) && notice != lane.notices.end() &&
-                         (known == 0 ? stored != 0 : notice->second.hint.revision > known);
-    Put(is_news);
-    if (is_news) {
-      const uint64_t revision = notice->second.hint.revision;
-      Put(notice->second.news.has_value() && known + 1 == revision);
+    const bool is_notice = probe.Loaded(name) && notice != lane.notices.end() &&
+                           (known == 0 ? stored != 0 : notice->second.notice.revision > known);
+    Put(is_notice);
+    if (is_notice) {
+      const uint64_t revision = notice->second.notice.revision;
+      Put(notice->second.details.has_value() && known + 1 == revision);
       Put(revision == stored);
     }
     Put(cached != nullptr);

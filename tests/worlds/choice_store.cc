@@ -95,22 +95,23 @@ CommitResult ChoiceStore::Settle(Transaction& transaction, SteadyTime) {
   return *write->result;
 }
 
-absl::StatusOr<std::vector<ledger::Hint>> ChoiceStore::Wait(SteadyTime) {
-  std::vector<ledger::Hint> hints;
-  news_.clear();
-  for (Notice& notice : std::exchange(mailbox_, {})) {
-    if (notice.news) {
-      notice.hint.details = notice.hint.semaphore + "@" + std::to_string(notice.hint.revision);
-      news_[notice.hint.details] = *std::move(notice.news);
+absl::StatusOr<std::vector<ledger::ChangeNotice>> ChoiceStore::Wait(SteadyTime) {
+  std::vector<ledger::ChangeNotice> notices;
+  details_.clear();
+  for (Notice& notice : std::exchange(notice_box_, {})) {
+    if (notice.details) {
+      notice.notice.details =
+          notice.notice.semaphore + "@" + std::to_string(notice.notice.revision);
+      details_[notice.notice.details] = *std::move(notice.details);
     }
-    hints.push_back(std::move(notice.hint));
+    notices.push_back(std::move(notice.notice));
   }
-  return hints;
+  return notices;
 }
 
-std::optional<ledger::News> ChoiceStore::ReadNews(const ledger::Hint& hint) {
-  const auto found = news_.find(hint.details);
-  if (found == news_.end()) return std::nullopt;
+std::optional<ledger::ChangeDetails> ChoiceStore::ReadDetails(const ledger::ChangeNotice& notice) {
+  const auto found = details_.find(notice.details);
+  if (found == details_.end()) return std::nullopt;
   return found->second;
 }
 

@@ -45,8 +45,8 @@ struct StoreFaults {
 };
 
 struct Notice {
-  ledger::Hint hint;
-  std::optional<ledger::News> news;
+  ledger::ChangeNotice notice;
+  std::optional<ledger::ChangeDetails> details;
 };
 
 class ChoiceStore : public ledger::SharedStore {
@@ -60,7 +60,7 @@ class ChoiceStore : public ledger::SharedStore {
   void Plan(int commit, Fate fate);
   int commits() const { return commits_; }  // Since Plan.
   const std::shared_ptr<InFlight>& in_flight() const { return in_flight_; }
-  void Deliver(Notice notice) { mailbox_.push_back(std::move(notice)); }
+  void Deliver(Notice notice) { notice_box_.push_back(std::move(notice)); }
 
   const Guarantees& guarantees() const override { return guarantees_; }
   absl::StatusOr<ledger::Image> LoadAll() override { return connection_->LoadAll(); }
@@ -92,8 +92,8 @@ class ChoiceStore : public ledger::SharedStore {
                                                       uint32_t rows_max) override {
     return connection_->ReadHistory(semaphore, before, rows_max);
   }
-  absl::StatusOr<std::vector<ledger::Hint>> Wait(SteadyTime deadline) override;
-  std::optional<ledger::News> ReadNews(const ledger::Hint& hint) override;
+  absl::StatusOr<std::vector<ledger::ChangeNotice>> Wait(SteadyTime deadline) override;
+  std::optional<ledger::ChangeDetails> ReadDetails(const ledger::ChangeNotice& notice) override;
   void Wake() override {}
 
  private:
@@ -106,8 +106,8 @@ class ChoiceStore : public ledger::SharedStore {
   Fate fate_ = Fate::kLands;
   int commits_ = 0;
   std::shared_ptr<InFlight> in_flight_;
-  std::vector<Notice> mailbox_;
-  std::map<std::string, ledger::News> news_;  // Of the hints that Wait returned last.
+  std::vector<Notice> notice_box_;
+  std::map<std::string, ledger::ChangeDetails> details_;  // Of the notices that Wait returned last.
 };
 
 // The write reaches the engine, if it has not yet: it lands, or is lost for good.

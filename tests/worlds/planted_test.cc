@@ -45,7 +45,7 @@ TEST_CASE("planted: what a store can do wrong is found") {
   Finds("queue", {"a waiter is forgotten on loading", Mutant::kForgetWaiters});
   Finds("queue", {"a queue is turned round on loading", Mutant::kReverseQueue});
   Finds("repeats", {"a change is not seen", Mutant::kStaleReads});
-  Finds("queue", {"notices leave out the grants", Mutant::kHalfNews});
+  Finds("queue", {"notices leave out the grants", Mutant::kHalfNotices});
 }
 
 TEST_CASE("planted: what an adapter can do wrong is found") {

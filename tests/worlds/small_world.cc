@@ -354,15 +354,15 @@ void SmallWorld::OnLanded(const Transaction& transaction,
   checks_.Landed(transaction, before, author_.commands);
   if (spec_->exclusive) return;
   for (const ledger::SemaphoreDelta& delta : transaction.semaphores) {
-    std::optional<ledger::NewsAndGrants> told = NewsOf(transaction, delta, /*claims_max=*/8);
+    std::optional<ledger::DetailsAndGrants> told = DetailsOf(transaction, delta, /*claims_max=*/8);
     for (size_t i = 0; told && i < told->grants.size(); ++i)
-      told->news.granted[i].token = told->grants[i]->token;
+      told->details.granted[i].token = told->grants[i]->token;
     for (size_t i = 0; i < lanes_.size(); ++i) {
       if (i == author_.lane || !lanes_[i].up) continue;
       Notice& notice = lanes_[i].notices[delta.name];
-      notice.hint = {delta.name, delta.revision, ""};
-      notice.news.reset();
-      if (told) notice.news = told->news;
+      notice.notice = {delta.name, delta.revision, ""};
+      notice.details.reset();
+      if (told) notice.details = told->details;
     }
   }
 }

@@ -49,7 +49,7 @@ class PermitSource {
 
   // A grant takes a permit, for this claim, or does not take place. nullopt: the engine has none to
   // give now, or cannot be asked; if the claim `waits`, it may also have been asked to give one
-  // soon, and a hint will follow. Until the commit that has the grant, it may be given back. Blocks for
+  // soon, and a notice will follow. Until the commit that has the grant, it may be given back. Blocks for
   // as long as the engine takes to answer.
   virtual std::optional<Permit> Take(const std::string& semaphore, const Id& claim, bool waits) = 0;
 

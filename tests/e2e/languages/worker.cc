@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
     Note(log, "enter");
     StayInside(permit->lost(), milliseconds(stay_ms(random)));
     Note(log, "exit");
-    permit->Release().IgnoreError();  // that it was lost is no news
+    permit->Release().IgnoreError();  // its loss was reported before
   }
   return 0;
 }

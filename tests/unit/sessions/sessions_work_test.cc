@@ -24,7 +24,7 @@ TEST_CASE("work: a ticket that waits, and one that comes later") {
   REQUIRE(stream.assigned.size() == 2);
   CHECK(stream.Payload(1) == "second");
   CHECK(stream.assigned[1].lease->token > stream.assigned[0].lease->token);
-  CHECK(stream.ended.empty());  // Its own doing is no news.
+  CHECK(stream.ended.empty());  // Its own doing is not reported.
   CHECK(world.Describe("a")->tickets.living() == 1);
 }
 

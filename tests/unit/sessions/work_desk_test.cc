@@ -106,7 +106,7 @@ TEST_CASE("work desk: an offer that is given a ticket hands it to the worker", "
   const auto answer = world.Finish(claim, FinishCommand::Result::kReject);
   REQUIRE(answer);
   CHECK(answer->state == TicketState::kDead);
-  // The free hand is offered with the call; the end that the worker has brought about is no news.
+  // The free hand is offered with the call; the end that the worker has brought about is not reported.
   CHECK(world.host.Oldest<TakeCommand>().claim != claim);
   world.desk.EndAssignment(world.claims.Find(claim), EndCause::kReleased);
   CHECK(world.stream.ended.empty());

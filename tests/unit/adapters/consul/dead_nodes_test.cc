@@ -99,7 +99,7 @@ TEST_CASE("consul dead nodes: a row goes when nothing of the node is left, and s
   REQUIRE(other.Commit(end).kind == Kind::kWon);
   CHECK(RemoveDead(paused.observer, {paused.self}) == std::vector<NodeRef>{paused.self});
   CHECK(Seen(paused.observer, "paused").ref.number == 0);
-  CHECK(prefix.Tree(prefix.keys().Mail(paused.self.number)).empty());
+  CHECK(prefix.Tree(prefix.keys().Notices(paused.self.number)).empty());
   CHECK(prefix.Tree(prefix.keys().Heartbeat(paused.self.number)).empty());
   CHECK(prefix.Tree(prefix.keys().Lanes(paused.self.number)).empty());
 }

@@ -159,8 +159,8 @@ TEST_CASE("consul golden: keys") {
   CHECK(keys.Node("a") == "p/.semaphored/n/a");
   CHECK(keys.Heartbeat(9) == "p/.semaphored/h/9");
   CHECK(keys.HighestNode() == "p/.semaphored/number");
-  CHECK(keys.MailBox(9) == "p/.semaphored/m/9/.box");
-  CHECK(keys.Mail(9, "team/db") == "p/.semaphored/m/9/team/db!");
+  CHECK(keys.NoticeBox(9) == "p/.semaphored/m/9/.box");
+  CHECK(keys.Notices(9, "team/db") == "p/.semaphored/m/9/team/db!");
   CHECK(keys.Version() == "p/.semaphored/version");
   CHECK(keys.Lock("team/db") == "p/team/db/.lock");
 }
@@ -188,7 +188,8 @@ TEST_CASE("consul golden: a node, a session and a change notice", "[consul]") {
   CheckStored(prefix.Value(keys.Session(session->id)),
               R"({"version":1,"client":"c","host":[1,1],"epoch":5,"ttl_ms":30000,)"
               R"("release_on_disconnect":true,"closing":true,"holder":"host","owner":"team-a"})");
-  CheckStored(prefix.Value(keys.Mail(2, "s")), std::to_string(transaction.semaphores[0].revision));
+  CheckStored(prefix.Value(keys.Notices(2, "s")),
+              std::to_string(transaction.semaphores[0].revision));
 
   prefix.Put(
       keys.Node("other"),

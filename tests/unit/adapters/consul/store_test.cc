@@ -318,9 +318,9 @@ TEST_CASE("consul: the same word is heard each time that it is said", "[consul]"
   const auto hears = [&] {
     const SteadyTime until = SteadyClock::now() + std::chrono::seconds(10);
     while (SteadyClock::now() < until) {
-      (void)open.store->TakeMissedHints();
-      const absl::StatusOr<std::vector<ledger::Hint>> hints = open.store->Wait(until);
-      if (hints.ok() && hints->size() == 1 && hints->front().semaphore == "gone") return true;
+      (void)open.store->TakeMissedNotices();
+      const absl::StatusOr<std::vector<ledger::ChangeNotice>> notices = open.store->Wait(until);
+      if (notices.ok() && notices->size() == 1 && notices->front().semaphore == "gone") return true;
     }
     return false;
   };

@@ -153,16 +153,16 @@ TEST_CASE("consul upkeep: sessions and requests that are not looked after are co
 
 TEST_CASE("consul upkeep: notices that were heard and cannot be deleted are counted", "[consul]") {
   Fronted fronted;
-  const std::string mail = fronted.keys.Mail(fronted.daemon.self().number);
+  const std::string notices = fronted.keys.Notices(fronted.daemon.self().number);
   fronted.front.Answer([&](const LoopbackHttp::Request& request) {
-    return absl::StrContains(request.body, mail) && absl::StrContains(request.body, "\"delete\"")
+    return absl::StrContains(request.body, notices) && absl::StrContains(request.body, "\"delete\"")
                ? Forbidden()
                : std::nullopt;
   });
   // More than are kept.
   for (int i = 0; i < 300; ++i)
-    fronted.prefix.Put(fronted.keys.Mail(fronted.daemon.self().number, absl::StrCat("s", i)), "1",
-                       0);
+    fronted.prefix.Put(fronted.keys.Notices(fronted.daemon.self().number, absl::StrCat("s", i)),
+                       "1", 0);
   CHECK(fronted.Counts(UpkeepWork::kNotices));
 }
 

@@ -138,11 +138,12 @@ OpenStore Open(const StoreTable& table, const HowToOpen& how) {
       how.now_unix_ms ? how.now_unix_ms : [] { return int64_t{1'800'000'000'000}; };
   if (how.now) options.now = how.now;
   options.upkeep = open.upkeep;
-  open.mailbox =
-      std::make_shared<Mailbox>(table.url(), TestCredentials(), open.self.number, open.upkeep);
+  open.notice_box =
+      std::make_shared<NoticeBox>(table.url(), TestCredentials(), open.self.number, open.upkeep);
   Guarantees guarantees;
   guarantees.adapter = "dynamodb";
-  open.store = std::make_unique<DynamoStore>(options, guarantees, TestCredentials(), open.mailbox);
+  open.store =
+      std::make_unique<DynamoStore>(options, guarantees, TestCredentials(), open.notice_box);
   const absl::Status started = open.store->Start();
   INFO(started.ToString());
   REQUIRE(started.ok());

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "adapters/dynamodb/client.h"
-#include "adapters/dynamodb/mailbox.h"
 #include "adapters/dynamodb/node_table.h"
+#include "adapters/dynamodb/notice_box.h"
 #include "adapters/dynamodb/store.h"
 #include "adapters/ledger/store.h"
 #include "tests/unit/loopback_http.h"
@@ -88,9 +88,9 @@ class DynamoProxy {
 
 // One lane of a daemon, without the ledger above it.
 struct OpenStore {
-  std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>();  // Of the mailbox and the store.
+  std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>();  // Of the notice_box and the store.
   std::unique_ptr<NodeTable> nodes;
-  std::shared_ptr<Mailbox> mailbox;
+  std::shared_ptr<NoticeBox> notice_box;
   std::unique_ptr<DynamoStore> store;
   NodeRef self;
 

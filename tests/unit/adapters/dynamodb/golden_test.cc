@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "adapters/dynamodb/items.h"
-#include "adapters/dynamodb/mailbox.h"
+#include "adapters/dynamodb/notice_box.h"
 #include "adapters/dynamodb/one_shots.h"
 #include "adapters/dynamodb/request_rows.h"
 #include "adapters/open.h"
@@ -81,7 +81,7 @@ constexpr char kSessionJson[] =
     R"(:{"S":"client"},"closing":{"BOOL":true},"epoch":{"N":"5"},"holder":{"S":"host"},)"
     R"("incarnation":{"N":"4"},"node":{"N":"3"},"owner":{"S":"team-a"},"release_on_disc)"
     R"(onnect":{"BOOL":true},"ttl_ms":{"N":"30000"}})";
-constexpr char kWordJson[] =
+constexpr char kNoticeJson[] =
     R"({"PK":{"S":"MAIL#9"},"SK":{"S":"team/db"},"expires_at_s":{"N":"1700086400"},"new)"
     R"(s":{"S":"{}"},"revision":{"N":"6"},"stamp":{"S":"9.10.0.5"}})";
 
@@ -133,10 +133,10 @@ TEST_CASE("dynamodb golden: tickets, payloads and sessions") {
 }
 
 TEST_CASE("dynamodb golden: a change notice") {
-  const Word word{kName, 6, "{}", "9.10.0.5"};
-  CheckStored(WriteWord(9, word, 1'700'086'400).dump(), kWordJson);
-  CheckReadAgain(kWordJson, [](const json& item) {
-    return WriteWord(9, ReadWord(item).value(), 1'700'086'400);
+  const StoredNotice notice{kName, 6, "{}", "9.10.0.5"};
+  CheckStored(WriteNotice(9, notice, 1'700'086'400).dump(), kNoticeJson);
+  CheckReadAgain(kNoticeJson, [](const json& item) {
+    return WriteNotice(9, ReadNotice(item).value(), 1'700'086'400);
   });
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "adapters/dynamodb/news_text.h"
+#include "adapters/dynamodb/notice_text.h"
 #include "catch2/catch_test_macros.hpp"
 
 namespace semaphored::dynamodb {
@@ -281,23 +281,23 @@ TEST_CASE("dynamodb items: what stands in tables is found by later versions") {
   CHECK(FloorOf("team/db") == 77);
 }
 
-TEST_CASE("dynamodb items: news that are not understood are none") {
-  CHECK_FALSE(ReadNewsText({"s", 5, ""}).has_value());
-  CHECK_FALSE(ReadNewsText({"s", 5, "{"}).has_value());
-  CHECK_FALSE(ReadNewsText({"s", 5, "[1]"}).has_value());
+TEST_CASE("dynamodb items: details of a notice that are not understood are none") {
+  CHECK_FALSE(ReadDetailsText({"s", 5, ""}).has_value());
+  CHECK_FALSE(ReadDetailsText({"s", 5, "{"}).has_value());
+  CHECK_FALSE(ReadDetailsText({"s", 5, "[1]"}).has_value());
   const std::string good =
       R"({"next_order":3,"ended":[[1,1]],"left":[],"granted":[[0,2,[1],99,17]],)"
       R"("gone":["00000000000000010000000000000002"],"let_in":[],"digest":18446744073709551615,)"
       R"("history_number":4})";
-  const std::optional<ToldNews> told = ReadNewsText({"s", 5, good});
+  const std::optional<SentDetails> told = ReadDetailsText({"s", 5, good});
   REQUIRE(told.has_value());
-  CHECK(told->news.revision == 5);
-  CHECK(told->news.granted.at(0).token == 99);
+  CHECK(told->details.revision == 5);
+  CHECK(told->details.granted.at(0).token == 99);
   CHECK(told->gone == std::vector<Id>{{1, 2}});
   CHECK(told->digest == std::numeric_limits<uint64_t>::max());
   std::string bad = good;
   bad.replace(bad.find("0002"), 1, "x");
-  CHECK_FALSE(ReadNewsText({"s", 5, bad}).has_value());
+  CHECK_FALSE(ReadDetailsText({"s", 5, bad}).has_value());
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ TEST_CASE("dynamodb memory: a change notice is followed only from the revision b
   Folder folder = FolderOf("s", 3);
   folder.waiters = {Waits(1, kSelf), Waits(2, kSelf)};
   memory.Keep(folder);
-  ToldNews told;
+  SentDetails told;
   told.digest = 78;
   told.let_in = {IdOf(1)};
   told.gone = {IdOf(2)};

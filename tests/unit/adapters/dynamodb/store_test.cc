@@ -235,7 +235,7 @@ TEST_CASE("dynamodb: what is more than a transaction takes is refused before it 
   CHECK(result.status.code() == absl::StatusCode::kOutOfRange);
 }
 
-TEST_CASE("dynamodb: word for which a transaction has no room follows it", "[dynamodb]") {
+TEST_CASE("dynamodb: notices for which a transaction has no room follow it", "[dynamodb]") {
   constexpr uint32_t kNodes = 95;
   StoreTable table;
   DynamoProxy proxy(&table);
@@ -253,9 +253,9 @@ TEST_CASE("dynamodb: word for which a transaction has no room follows it", "[dyn
   REQUIRE(open.Commit(grant).kind == Kind::kWon);
   CHECK(proxy.Take().items == TransactionRequest::kItemsMax);
   for (uint32_t node = 1000; node < 1000 + 2 * kNodes; ++node) {
-    const std::optional<Word> word = ReadWord(table.Item(MailKey(node, "s")));
-    REQUIRE(word.has_value());
-    REQUIRE(word->revision == grant.semaphores[0].revision);
+    const std::optional<StoredNotice> notice = ReadNotice(table.Item(NoticeKey(node, "s")));
+    REQUIRE(notice.has_value());
+    REQUIRE(notice->revision == grant.semaphores[0].revision);
   }
 }
 

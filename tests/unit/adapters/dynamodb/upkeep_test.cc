@@ -101,7 +101,7 @@ TEST_CASE("dynamodb upkeep: what is left of dead nodes and cannot be deleted is 
   CHECK(Errors(*upkeep, UpkeepWork::kNodes) == 1);
 }
 
-TEST_CASE("dynamodb upkeep: a mailbox that cannot be read is counted, as its engine shows",
+TEST_CASE("dynamodb upkeep: a box of notices that cannot be read is counted, as its engine shows",
           "[dynamodb]") {
   StoreTable table;
   DynamoProxy proxy(&table);

@@ -45,7 +45,9 @@ class NeverFirst : public SharedStore {
                                                       uint32_t) override {
     return std::vector<HistoryRow>();
   }
-  absl::StatusOr<std::vector<Hint>> Wait(SteadyTime) override { return std::vector<Hint>(); }
+  absl::StatusOr<std::vector<ChangeNotice>> Wait(SteadyTime) override {
+    return std::vector<ChangeNotice>();
+  }
   void Wake() override {}
 
  private:
@@ -102,7 +104,9 @@ class PartlyDamaged : public LedgerStore {
                                                       uint32_t) override {
     return std::vector<HistoryRow>();
   }
-  absl::StatusOr<std::vector<Hint>> Wait(SteadyTime) override { return std::vector<Hint>(); }
+  absl::StatusOr<std::vector<ChangeNotice>> Wait(SteadyTime) override {
+    return std::vector<ChangeNotice>();
+  }
   void Wake() override {}
 
   int commits = 0;

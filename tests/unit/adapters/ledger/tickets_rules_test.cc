@@ -6,8 +6,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "adapters/ledger/change_notice.h"
 #include "adapters/ledger/events.h"
-#include "adapters/ledger/news.h"
 #include "adapters/ledger/rules/rules.h"
 #include "tests/unit/adapters/ledger/support.h"
 
@@ -140,7 +140,8 @@ TEST_CASE("a daemon that a session has left makes no offer for it, and puts noth
   CHECK(bench.transaction.epochs[0].epoch == 2);
 }
 
-TEST_CASE("the assignment to an offer is an event like any other grant, and no news to pass on") {
+TEST_CASE(
+    "the assignment to an offer is an event like any other grant, and in no notice") {
   Bench bench;
   CreateQueue(bench, "s", 1);
   Take(*bench.editor, TakeOf("s", 1), bench.context);
@@ -162,7 +163,7 @@ TEST_CASE("the assignment to an offer is an event like any other grant, and no n
   REQUIRE(delays.size() == 1);
   CHECK(delays[0].semaphore == "s");
   CHECK(delays[0].ticket->id == MakeId(11));
-  CHECK_FALSE(NewsOf(bench.transaction, bench.transaction.semaphores[0], 99).has_value());
+  CHECK_FALSE(DetailsOf(bench.transaction, bench.transaction.semaphores[0], 99).has_value());
   // Another daemon that reads this has nothing to count.
   bench.transaction.node = {2, 1};
   delays.clear();
@@ -170,7 +171,7 @@ TEST_CASE("the assignment to an offer is an event like any other grant, and no n
   CHECK(delays.empty());
 }
 
-TEST_CASE("an offer that goes is no news either: it has no place in the queue") {
+TEST_CASE("an offer that goes is in no notice either: it has no place in the queue") {
   Bench bench;
   CreateQueue(bench, "s", 1);
   Take(*bench.editor, TakeOf("s", 1), bench.context);
@@ -179,7 +180,7 @@ TEST_CASE("an offer that goes is no news either: it has no place in the queue") 
       {.semaphore = "s", .claim = MakeId(1), .cause = EndCause::kCancelled, .only_waiting = true},
       bench.context);
   bench.editor->Finish();
-  CHECK_FALSE(NewsOf(bench.transaction, bench.transaction.semaphores[0], 99).has_value());
+  CHECK_FALSE(DetailsOf(bench.transaction, bench.transaction.semaphores[0], 99).has_value());
 }
 
 TEST_CASE("one commit gives out only so many tickets, and says where it is to go on") {

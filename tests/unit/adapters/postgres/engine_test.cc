@@ -364,7 +364,7 @@ TEST_CASE("postgres: a daemon that connects again notices a fail-over", "[postgr
   // The lane's was ended too: it is made anew, and tells.
   REQUIRE(Within10s([&] { return open.store->Names("", "", 1).ok(); }));
   CHECK(open.store->GrantsWithheld());
-  CHECK(open.store->TakeMissedHints());
+  CHECK(open.store->TakeMissedNotices());
 }
 
 TEST_CASE("postgres: a standby that was synchronous has lost nothing", "[postgres]") {

@@ -278,7 +278,7 @@ TEST_CASE("postgres: who has lost often enough locks, and wins against a busy ri
     CHECK(LoadOne(open, "s").row.revision == row.revision + 2);
     CHECK(LoadOne(open, "s").leases.size() == 1);
   }
-  SECTION("a look for hints keeps the lock, waiting for them gives it up") {
+  SECTION("a look for notices keeps the lock, waiting for them gives it up") {
     REQUIRE(open.store->Wait(SteadyTime::min()).ok());
     CHECK(raised.wait_for(milliseconds(50)) == std::future_status::timeout);
     REQUIRE(open.store->Wait(SteadyClock::now()).ok());
@@ -625,20 +625,20 @@ TEST_CASE("postgres: whoever is told of a commit hears what it did", "[postgres]
   grant.semaphores[0].after = queued;
   grant.concerns.push_back({other.self.number, "s"});
   REQUIRE(open.Commit(grant).kind == Kind::kWon);
-  std::vector<ledger::Hint> hints;
+  std::vector<ledger::ChangeNotice> notices;
   REQUIRE(Within10s([&] {
-    hints = other.store->Wait(SteadyTime::min()).value();
-    return !hints.empty();
+    notices = other.store->Wait(SteadyTime::min()).value();
+    return !notices.empty();
   }));
-  REQUIRE(hints.size() == 1);
-  CHECK(hints[0].semaphore == "s");
-  CHECK(hints[0].revision == queued.revision + 1);
-  const auto news = other.store->ReadNews(hints[0]);
-  REQUIRE(news);
-  REQUIRE(news->granted.size() == 1);
-  CHECK(news->granted[0].token == lease->token);
-  CHECK(news->granted[0].slots == lease->slots);
-  CHECK(news->granted[0].place.order == 3);
+  REQUIRE(notices.size() == 1);
+  CHECK(notices[0].semaphore == "s");
+  CHECK(notices[0].revision == queued.revision + 1);
+  const auto details = other.store->ReadDetails(notices[0]);
+  REQUIRE(details);
+  REQUIRE(details->granted.size() == 1);
+  CHECK(details->granted[0].token == lease->token);
+  CHECK(details->granted[0].slots == lease->slots);
+  CHECK(details->granted[0].place.order == 3);
 
   // Another role can send the like, and is not believed.
   Client client = schema.Connect();
@@ -646,11 +646,11 @@ TEST_CASE("postgres: whoever is told of a commit hears what it did", "[postgres]
                           queued.revision + 2, " ", std::string(64, '0'),
                           R"( 99 {"next_order":4,"ended":[],"left":[],"granted":[]}'))"));
   REQUIRE(Within10s([&] {
-    hints = other.store->Wait(SteadyTime::min()).value();
-    return !hints.empty();
+    notices = other.store->Wait(SteadyTime::min()).value();
+    return !notices.empty();
   }));
-  CHECK(hints[0].revision == queued.revision + 2);
-  CHECK_FALSE(other.store->ReadNews(hints[0]));
+  CHECK(notices[0].revision == queued.revision + 2);
+  CHECK_FALSE(other.store->ReadDetails(notices[0]));
 }
 
 TEST_CASE("postgres: numbers of clients of whom nobody speaks are given up", "[postgres]") {

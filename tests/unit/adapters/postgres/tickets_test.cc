@@ -384,8 +384,8 @@ TEST_CASE("postgres tickets: what SQL gives back wakes who offers to work", "[po
   REQUIRE(open.store->Wait(SteadyTime::min()).ok());
   sql.Run("SELECT semaphored.release('s', '" + claimed[0][0].as<std::string>() + "')");
   REQUIRE(Within10s([&] {
-    const std::vector<ledger::Hint> hints = open.store->Wait(SteadyTime::min()).value();
-    return std::ranges::count(hints, "s", &ledger::Hint::semaphore) > 0;
+    const std::vector<ledger::ChangeNotice> notices = open.store->Wait(SteadyTime::min()).value();
+    return std::ranges::count(notices, "s", &ledger::ChangeNotice::semaphore) > 0;
   }));
 }
 

@@ -1,4 +1,4 @@
-// How often a daemon asks for word from others, and what it makes of it.
+// How often a daemon asks for notices of others, and what it makes of it.
 #include <chrono>
 #include <string>
 #include <vector>
@@ -21,7 +21,7 @@ constexpr milliseconds kMax{1000};
 
 SteadyTime At(milliseconds time) { return SteadyTime{} + std::chrono::hours(1) + time; }
 
-TEST_CASE("dynamodb mailbox: the longer nothing happens the less often it is asked for") {
+TEST_CASE("dynamodb notices: the longer nothing happens the less often it is asked for") {
   PollPace pace(kMin, kMax);
   pace.Stir(At(milliseconds(0)));
   CHECK(pace.Next(At(milliseconds(0)), true) == At(kMin));
@@ -35,7 +35,7 @@ TEST_CASE("dynamodb mailbox: the longer nothing happens the less often it is ask
   CHECK(pace.Next(At(seconds(800)), true) == At(seconds(800)) + kMin);
 }
 
-TEST_CASE("dynamodb mailbox: what a minute of waiting costs") {
+TEST_CASE("dynamodb notices: what a minute of waiting costs") {
   PollPace pace(kMin, kMax);
   pace.Stir(At(milliseconds(0)));
   int asked = 0;
@@ -45,43 +45,43 @@ TEST_CASE("dynamodb mailbox: what a minute of waiting costs") {
 }
 
 json WordItem(const std::string& name, const std::string& stamp) {
-  return WriteWord(1, {name, 5, "", stamp}, 0);
+  return WriteNotice(1, {name, 5, "", stamp}, 0);
 }
 
-TEST_CASE("dynamodb mailbox: each word is heard once") {
-  MailSorter sorter;
+TEST_CASE("dynamodb notices: each notice is heard once") {
+  NoticeSorter sorter;
   std::vector<json> items = {WordItem("a", "1"), WordItem("b", "1")};
-  MailSorter::Sorted sorted = sorter.Sort(items, At(seconds(0)));
-  REQUIRE(sorted.hints.size() == 2);
-  CHECK(sorted.hints[0].semaphore == "a");
-  CHECK(sorted.hints[0].revision == 5);
-  CHECK(sorter.Sort(items, At(seconds(1))).hints.empty());
+  NoticeSorter::Sorted sorted = sorter.Sort(items, At(seconds(0)));
+  REQUIRE(sorted.notices.size() == 2);
+  CHECK(sorted.notices[0].semaphore == "a");
+  CHECK(sorted.notices[0].revision == 5);
+  CHECK(sorter.Sort(items, At(seconds(1))).notices.empty());
   items[1] = WordItem("b", "2");
   sorted = sorter.Sort(items, At(seconds(2)));
-  REQUIRE(sorted.hints.size() == 1);
-  CHECK(sorted.hints[0].semaphore == "b");
-  // Something that is no word is passed over.
-  items.push_back(ItemWith(MailKey(1, "c")));
+  REQUIRE(sorted.notices.size() == 1);
+  CHECK(sorted.notices[0].semaphore == "b");
+  // Something that is no notice is passed over.
+  items.push_back(ItemWith(NoticeKey(1, "c")));
   items.back()["revision"] = "five";
-  CHECK(sorter.Sort(items, At(seconds(3))).hints.empty());
+  CHECK(sorter.Sort(items, At(seconds(3))).notices.empty());
 }
 
-TEST_CASE("dynamodb mailbox: word that was heard is dropped when there is much of it") {
-  MailSorter sorter;
+TEST_CASE("dynamodb notices: notices that were received are dropped when there are many") {
+  NoticeSorter sorter;
   std::vector<json> items;
   for (int i = 0; i < 16; ++i) items.push_back(WordItem(absl::StrCat("s", i), "1"));
   sorter.Sort(items, At(seconds(0)));
   CHECK(sorter.Sort(items, At(seconds(100))).heard_long_ago.empty());
   items.push_back(WordItem("more", "1"));
-  MailSorter::Sorted sorted = sorter.Sort(items, At(seconds(101)));
+  NoticeSorter::Sorted sorted = sorter.Sort(items, At(seconds(101)));
   CHECK(sorted.heard_long_ago.size() == 16);
   // Not what was written of late.
-  for (const Word& word : sorted.heard_long_ago) CHECK(word.semaphore != "more");
+  for (const StoredNotice& notice : sorted.heard_long_ago) CHECK(notice.semaphore != "more");
 }
 
 // ---- on DynamoDB ----
 
-TEST_CASE("dynamodb mailbox: who waits hears what others do, and word is told each time",
+TEST_CASE("dynamodb notices: a daemon that waits receives what others do, each time",
           "[dynamodb]") {
   StoreTable table;
   OpenStore a = Open(table);
@@ -96,14 +96,14 @@ TEST_CASE("dynamodb mailbox: who waits hears what others do, and word is told ea
     REQUIRE(b.Commit(change).kind == Kind::kWon);
     row = After(change);
     const SteadyTime bound = SteadyClock::now() + seconds(10);
-    const std::vector<ledger::Hint> hints = a.store->Wait(bound).value();
-    REQUIRE(hints.size() == 1);
-    CHECK(hints[0].semaphore == "s");
-    CHECK(hints[0].revision == row.revision);
+    const std::vector<ledger::ChangeNotice> notices = a.store->Wait(bound).value();
+    REQUIRE(notices.size() == 1);
+    CHECK(notices[0].semaphore == "s");
+    CHECK(notices[0].revision == row.revision);
   }
 }
 
-TEST_CASE("dynamodb mailbox: who is told what was done need not read it", "[dynamodb]") {
+TEST_CASE("dynamodb notices: a daemon that receives what was done need not read it", "[dynamodb]") {
   StoreTable table;
   DynamoProxy proxy(&table);
   OpenStore a = Open(table, {.node_id = "a", .endpoint = proxy.endpoint()});
@@ -128,15 +128,15 @@ TEST_CASE("dynamodb mailbox: who is told what was done need not read it", "[dyna
   REQUIRE(b.Commit(pass).kind == Kind::kWon);
 
   const SteadyTime bound = SteadyClock::now() + seconds(10);
-  const std::vector<ledger::Hint> hints = a.store->Wait(bound).value();
-  REQUIRE(hints.size() == 1);
-  const std::optional<ledger::News> news = a.store->ReadNews(hints[0]);
-  REQUIRE(news.has_value());
-  CHECK(news->revision == After(pass).revision);
-  REQUIRE(news->ended.size() == 1);
-  CHECK(news->ended[0].cause == EndCause::kReleased);
-  REQUIRE(news->granted.size() == 1);
-  CHECK(news->granted[0].token == granted->token);
+  const std::vector<ledger::ChangeNotice> notices = a.store->Wait(bound).value();
+  REQUIRE(notices.size() == 1);
+  const std::optional<ledger::ChangeDetails> details = a.store->ReadDetails(notices[0]);
+  REQUIRE(details.has_value());
+  CHECK(details->revision == After(pass).revision);
+  REQUIRE(details->ended.size() == 1);
+  CHECK(details->ended[0].cause == EndCause::kReleased);
+  REQUIRE(details->granted.size() == 1);
+  CHECK(details->granted[0].token == granted->token);
   // It goes on from there; the digest and the history are those that stand.
   Transaction release = Touch(a, After(pass));
   release.semaphores[0].leases.push_back({granted, nullptr, EndCause::kReleased});
@@ -146,11 +146,11 @@ TEST_CASE("dynamodb mailbox: who is told what was done need not read it", "[dyna
   CHECK(LoadOne(b, "s").leases.empty());
   CHECK(b.store->ReadHistory("s", 0, 10)->size() == 2);
   // Told twice it is of no use.
-  CHECK(a.store->ReadNews(hints[0]) == std::nullopt);
-  CHECK(a.store->ReadNews({"s", After(release).revision + 1, "{}"}) == std::nullopt);
+  CHECK(a.store->ReadDetails(notices[0]) == std::nullopt);
+  CHECK(a.store->ReadDetails({"s", After(release).revision + 1, "{}"}) == std::nullopt);
 }
 
-TEST_CASE("dynamodb mailbox: a wait ends by waking", "[dynamodb]") {
+TEST_CASE("dynamodb notices: a wait ends by waking", "[dynamodb]") {
   StoreTable table;
   OpenStore open = Open(table);
   const SteadyTime start = SteadyClock::now();
@@ -159,23 +159,24 @@ TEST_CASE("dynamodb mailbox: a wait ends by waking", "[dynamodb]") {
   CHECK(SteadyClock::now() < start + seconds(5));
 }
 
-TEST_CASE("dynamodb mailbox: without claims nobody asks", "[dynamodb]") {
+TEST_CASE("dynamodb notices: without claims no daemon asks", "[dynamodb]") {
   StoreTable table;
   DynamoProxy proxy(&table);
-  Mailbox mailbox(table.UrlThrough(proxy.endpoint(), milliseconds(2000)), TestCredentials(), 1);
-  Mailbox::Ear first(&mailbox);
-  Mailbox::Ear second(&mailbox);
+  NoticeBox notice_box(table.UrlThrough(proxy.endpoint(), milliseconds(2000)), TestCredentials(),
+                       1);
+  NoticeBox::Ear first(&notice_box);
+  NoticeBox::Ear second(&notice_box);
   // It asks at once when there are some, for all lanes together.
-  const auto await_words = [&](Mailbox::Ear* ear, const std::string& stamp) {
-    table.Put(WriteWord(1, {"s", 5, "", stamp}, 0));
+  const auto await_notices = [&](NoticeBox::Ear* ear, const std::string& stamp) {
+    table.Put(WriteNotice(1, {"s", 5, "", stamp}, 0));
     return ear->Take(SteadyClock::now() + seconds(10)).size();
   };
   first.Tell(1, 0);
-  CHECK(await_words(&first, "1") == 1);
+  CHECK(await_notices(&first, "1") == 1);
   CHECK(second.Take(SteadyTime::min()).size() == 1);
   first.Tell(0, 0);
   (void)proxy.Take();
-  table.Put(WriteWord(1, {"s", 5, "", "2"}, 0));
+  table.Put(WriteNotice(1, {"s", 5, "", "2"}, 0));
   // A request that was under way may come to its end.
   first.Take(SteadyClock::now() + milliseconds(300));
   const DynamoProxy::Counted counted = proxy.Take();

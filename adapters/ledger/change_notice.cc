@@ -1,4 +1,4 @@
-#include "adapters/ledger/news.h"
+#include "adapters/ledger/change_notice.h"
 
 #include <algorithm>
 #include <utility>
@@ -23,7 +23,7 @@ WaiterPtr At(const Semaphore& semaphore, const QueuePlace& place) {
 }
 
 // The lease that the waiter became.
-LeasePtr LeaseOf(const Waiter& waiter, const News::Grant& grant, int64_t longest_hold_ms) {
+LeasePtr LeaseOf(const Waiter& waiter, const ChangeDetails::Grant& grant, int64_t longest_hold_ms) {
   auto lease = std::make_shared<Lease>();
   static_cast<Claim&>(*lease) = static_cast<const Claim&>(waiter);
   lease->slots = grant.slots;
@@ -53,8 +53,8 @@ bool SlotsFit(const SemaphoreDelta& delta, const Semaphore& semaphore) {
 
 }  // namespace
 
-std::optional<NewsAndGrants> NewsOf(const Transaction& transaction, const SemaphoreDelta& delta,
-                                    size_t claims_max) {
+std::optional<DetailsAndGrants> DetailsOf(const Transaction& transaction,
+                                          const SemaphoreDelta& delta, size_t claims_max) {
   if (delta.touched || !delta.before || !delta.after || RowChanged(*delta.before, *delta.after))
     return std::nullopt;
   // A session that moves or ends takes with it claims of semaphores that are not touched here.
@@ -64,11 +64,11 @@ std::optional<NewsAndGrants> NewsOf(const Transaction& transaction, const Semaph
   // A daemon whose worker gets a ticket must read what has become of it anyway.
   if (!delta.tickets.empty()) return std::nullopt;
   if (delta.leases.size() + delta.waiters.size() > claims_max) return std::nullopt;
-  NewsAndGrants result;
-  News& news = result.news;
-  news.semaphore = delta.name;
-  news.revision = delta.before->revision + 1;
-  news.next_order = delta.after->next_order;
+  DetailsAndGrants result;
+  ChangeDetails& details = result.details;
+  details.semaphore = delta.name;
+  details.revision = delta.before->revision + 1;
+  details.next_order = delta.after->next_order;
   absl::flat_hash_map<Id, QueuePlace> granted;  // Waiters that became leases.
   for (const WaiterChange& change : delta.waiters) {
     if (!change.before || change.after || change.before->works) return std::nullopt;
@@ -76,45 +76,45 @@ std::optional<NewsAndGrants> NewsOf(const Transaction& transaction, const Semaph
     if (change.cause == EndCause::kNone) {
       granted[change.before->id] = place;
     } else {
-      news.left.push_back({place, change.cause});
+      details.left.push_back({place, change.cause});
     }
   }
   for (const LeaseChange& change : delta.leases) {
     if (change.before && change.after) return std::nullopt;
     if (!change.after) {
-      news.ended.push_back({change.before->slots.front(), change.cause});
+      details.ended.push_back({change.before->slots.front(), change.cause});
       // Granted by this very batch.
       if (granted.contains(change.before->id)) return std::nullopt;
       continue;
     }
     const auto waiter = granted.find(change.after->id);
     if (waiter == granted.end()) return std::nullopt;
-    news.granted.push_back(
+    details.granted.push_back(
         {waiter->second, change.after->slots, 0, change.after->granted_at_unix_ms});
     result.grants.push_back(change.after);
   }
-  if (news.granted.size() != granted.size()) return std::nullopt;
+  if (details.granted.size() != granted.size()) return std::nullopt;
   return result;
 }
 
-std::optional<SemaphoreDelta> Apply(const News& news, LedgerState* state) {
-  Semaphore* semaphore = state->Find(news.semaphore);
-  if (semaphore == nullptr || semaphore->row.revision + 1 != news.revision) return std::nullopt;
+std::optional<SemaphoreDelta> Apply(const ChangeDetails& details, LedgerState* state) {
+  Semaphore* semaphore = state->Find(details.semaphore);
+  if (semaphore == nullptr || semaphore->row.revision + 1 != details.revision) return std::nullopt;
   SemaphoreDelta delta;
-  delta.name = news.semaphore;
+  delta.name = details.semaphore;
   delta.before = semaphore->row;
   absl::flat_hash_set<Id> seen;
-  for (const News::Leave& leave : news.left) {
+  for (const ChangeDetails::Leave& leave : details.left) {
     WaiterPtr waiter = At(*semaphore, leave.place);
     if (!waiter || !seen.insert(waiter->id).second) return std::nullopt;
     delta.waiters.push_back({std::move(waiter), nullptr, leave.cause});
   }
-  for (const News::End& end : news.ended) {
+  for (const ChangeDetails::End& end : details.ended) {
     const LeasePtr lease = semaphore->LeaseAt(end.slot);
     if (!lease || !seen.insert(lease->id).second) return std::nullopt;
     delta.leases.push_back({lease, nullptr, end.cause});
   }
-  for (const News::Grant& grant : news.granted) {
+  for (const ChangeDetails::Grant& grant : details.granted) {
     WaiterPtr waiter = At(*semaphore, grant.place);
     if (!waiter || !seen.insert(waiter->id).second || grant.slots.size() != waiter->permits)
       return std::nullopt;
@@ -125,8 +125,8 @@ std::optional<SemaphoreDelta> Apply(const News& news, LedgerState* state) {
   if (!SlotsFit(delta, *semaphore)) return std::nullopt;
   ApplyAtOnce(delta, semaphore, state);
   SemaphoreRow row = semaphore->row;
-  row.revision = news.revision;
-  row.next_order = news.next_order;
+  row.revision = details.revision;
+  row.next_order = details.next_order;
   state->SetRow(semaphore, row);
   delta.after = row;
   return delta;

@@ -1,12 +1,12 @@
 // What a commit did, told to another daemon: as much as it can say, and carried out only by whoever
 // knows what was before.
-#include "adapters/ledger/news.h"
+#include "adapters/ledger/change_notice.h"
 
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "adapters/common/seal.h"
-#include "adapters/dynamodb/news_text.h"
+#include "adapters/dynamodb/notice_text.h"
 #include "adapters/postgres/message.h"
 #include "catch2/catch_test_macros.hpp"
 #include "tests/unit/adapters/golden.h"
@@ -71,21 +71,21 @@ Transaction HandOff(World* world) {
   return transaction;
 }
 
-TEST_CASE("ledger news: a hand-off is told and carried out") {
+TEST_CASE("ledger details: a hand-off is told and carried out") {
   World here;
   World there;
   const Transaction transaction = HandOff(&here);
-  auto told = NewsOf(transaction, transaction.semaphores[0], 32);
+  auto told = DetailsOf(transaction, transaction.semaphores[0], 32);
   REQUIRE(told);
-  News& news = told->news;
-  CHECK(news.revision == 6);
-  CHECK(news.ended.size() == 1);
-  REQUIRE(news.granted.size() == 1);
+  ChangeDetails& details = told->details;
+  CHECK(details.revision == 6);
+  CHECK(details.ended.size() == 1);
+  REQUIRE(details.granted.size() == 1);
   REQUIRE(told->grants.size() == 1);
   CHECK(told->grants[0]->id == IdOf(3));
-  news.granted[0].token = 42;
+  details.granted[0].token = 42;
 
-  const auto delta = Apply(news, &there.state);
+  const auto delta = Apply(details, &there.state);
   REQUIRE(delta);
   CHECK(delta->before->revision == 5);
   CHECK(delta->after->revision == 6);
@@ -101,10 +101,10 @@ TEST_CASE("ledger news: a hand-off is told and carried out") {
   CHECK_FALSE(semaphore.FindWaiter(IdOf(3)));
   CHECK(there.state.CheckInvariants().empty());
   // Once only.
-  CHECK_FALSE(Apply(news, &there.state));
+  CHECK_FALSE(Apply(details, &there.state));
 }
 
-TEST_CASE("ledger news: a wait that ends is told") {
+TEST_CASE("ledger details: a wait that ends is told") {
   World here;
   Transaction transaction;
   Editor editor(&here.state, &transaction);
@@ -112,7 +112,7 @@ TEST_CASE("ledger news: a wait that ends is told") {
   editor.Finish();
   World there;
   const auto delta =
-      Apply(NewsOf(transaction, transaction.semaphores[0], 32).value().news, &there.state);
+      Apply(DetailsOf(transaction, transaction.semaphores[0], 32).value().details, &there.state);
   REQUIRE(delta);
   REQUIRE(delta->waiters.size() == 1);
   CHECK(delta->waiters[0].cause == EndCause::kWaitExpired);
@@ -120,11 +120,12 @@ TEST_CASE("ledger news: a wait that ends is told") {
   CHECK(there.state.CheckInvariants().empty());
 }
 
-TEST_CASE("ledger news: who does not know what was before does nothing") {
+TEST_CASE("ledger details: who does not know what was before does nothing") {
   World here;
   const Transaction transaction = HandOff(&here);
-  const News news = NewsOf(transaction, transaction.semaphores[0], 32).value().news;
-  const auto refuses = [](const News& wrong, auto change) {
+  const ChangeDetails details =
+      DetailsOf(transaction, transaction.semaphores[0], 32).value().details;
+  const auto refuses = [](const ChangeDetails& wrong, auto change) {
     World there;
     change(&there);
     const size_t leases = there.state.lease_count();
@@ -134,45 +135,45 @@ TEST_CASE("ledger news: who does not know what was before does nothing") {
     CHECK(there.semaphore->row == row);
     CHECK(there.state.CheckInvariants().empty());
   };
-  refuses(news, [](World* there) { there->semaphore->row.revision = 4; });
-  refuses(news, [](World* there) { there->semaphore->row.revision = 6; });
-  refuses(news, [](World* there) {
+  refuses(details, [](World* there) { there->semaphore->row.revision = 4; });
+  refuses(details, [](World* there) { there->semaphore->row.revision = 6; });
+  refuses(details, [](World* there) {
     there->state.Apply(there->semaphore,
                        LeaseChange{there->semaphore->FindLease(IdOf(1)), nullptr});
   });
-  refuses(news, [](World* there) {
+  refuses(details, [](World* there) {
     there->state.Apply(there->semaphore,
                        WaiterChange{there->semaphore->FindWaiter(IdOf(3)), nullptr});
   });
   const auto nothing = [](World*) {};
-  News wrong = news;
+  ChangeDetails wrong = details;
   wrong.granted[0].slots = {2};  // Somebody else's.
   refuses(wrong, nothing);
   wrong.granted[0].slots = {1, 3};  // More than it asked for.
   refuses(wrong, nothing);
   wrong.granted[0].slots = {0};
   refuses(wrong, nothing);
-  wrong = news;
+  wrong = details;
   wrong.granted.push_back(wrong.granted[0]);
   refuses(wrong, nothing);
-  wrong = news;
+  wrong = details;
   wrong.left.push_back({wrong.granted[0].place, EndCause::kCancelled});
   refuses(wrong, nothing);
-  wrong = news;
+  wrong = details;
   wrong.ended.push_back(wrong.ended[0]);
   refuses(wrong, nothing);
   LedgerState empty;
-  CHECK_FALSE(Apply(news, &empty));
+  CHECK_FALSE(Apply(details, &empty));
 }
 
-TEST_CASE("ledger news: what others cannot know, or is more than claims, is not told") {
+TEST_CASE("ledger details: what others cannot know, or is more than claims, is not told") {
   const auto untold = [](auto change, size_t claims_max = 32) {
     World here;
     Transaction transaction;
     Editor editor(&here.state, &transaction);
     change(editor, here.semaphore, &transaction);
     editor.Finish();
-    return !NewsOf(transaction, transaction.semaphores.at(0), claims_max);
+    return !DetailsOf(transaction, transaction.semaphores.at(0), claims_max);
   };
   CHECK_FALSE(untold([](Editor& editor, Semaphore* s, Transaction*) { editor.TakeOrder(s); }));
   CHECK(untold([](Editor& editor, Semaphore* s, Transaction*) {
@@ -220,23 +221,23 @@ TEST_CASE("ledger news: what others cannot know, or is more than claims, is not 
 
 constexpr char kSecret[] = "only daemons know";
 
-std::string Sealed(const std::string& place, const std::string& tokens, const std::string& news,
+std::string Sealed(const std::string& place, const std::string& tokens, const std::string& details,
                    const std::string& secret = kSecret) {
-  return absl::StrCat(place, " ", SealOf(absl::StrCat(place, " ", tokens, " ", news), secret), " ",
-                      tokens, " ", news);
+  return absl::StrCat(place, " ", SealOf(absl::StrCat(place, " ", tokens, " ", details), secret),
+                      " ", tokens, " ", details);
 }
 
-TEST_CASE("postgres message: news arrive as they were sent") {
+TEST_CASE("postgres message: details arrive as they were sent") {
   World here;
   const QueuePlace place = PlaceOfWaiter(here, 3);
   const Transaction transaction = HandOff(&here);
-  const std::string news =
-      postgres::WriteNews(transaction, transaction.semaphores[0], {{IdOf(3), 2}});
-  REQUIRE_FALSE(news.empty());
-  const Hint hint = postgres::ReadMessage(Sealed("s 6", "41,42", news));
-  CHECK(hint.semaphore == "s");
-  CHECK(hint.revision == 6);
-  const auto read = postgres::ReadNews(hint, kSecret);
+  const std::string details =
+      postgres::WriteDetails(transaction, transaction.semaphores[0], {{IdOf(3), 2}});
+  REQUIRE_FALSE(details.empty());
+  const ChangeNotice notice = postgres::ReadMessage(Sealed("s 6", "41,42", details));
+  CHECK(notice.semaphore == "s");
+  CHECK(notice.revision == 6);
+  const auto read = postgres::ReadDetails(notice, kSecret);
   REQUIRE(read);
   REQUIRE(read->granted.size() == 1);
   CHECK(read->granted[0].token == 42);
@@ -249,23 +250,23 @@ TEST_CASE("postgres message: news arrive as they were sent") {
 TEST_CASE("postgres message: nothing by which a lease could be given back is said") {
   World here;
   const Transaction transaction = HandOff(&here);
-  const std::string news =
-      postgres::WriteNews(transaction, transaction.semaphores[0], {{IdOf(3), 1}});
+  const std::string details =
+      postgres::WriteDetails(transaction, transaction.semaphores[0], {{IdOf(3), 1}});
   for (const uint64_t number : {1, 3, 100})
-    CHECK(news.find(IdOf(number).Hex()) == std::string::npos);
+    CHECK(details.find(IdOf(number).Hex()) == std::string::npos);
 }
 
 TEST_CASE("postgres message: whoever does not know the secret is not believed") {
   World here;
   const Transaction transaction = HandOff(&here);
-  const std::string news =
-      postgres::WriteNews(transaction, transaction.semaphores[0], {{IdOf(3), 1}});
+  const std::string details =
+      postgres::WriteDetails(transaction, transaction.semaphores[0], {{IdOf(3), 1}});
   const auto believed = [](const std::string& message, const std::string& secret = kSecret) {
-    return postgres::ReadNews(postgres::ReadMessage(message), secret).has_value();
+    return postgres::ReadDetails(postgres::ReadMessage(message), secret).has_value();
   };
-  const std::string good = Sealed("s 6", "41", news);
+  const std::string good = Sealed("s 6", "41", details);
   CHECK(believed(good));
-  CHECK_FALSE(believed(Sealed("s 6", "41", news, "another")));
+  CHECK_FALSE(believed(Sealed("s 6", "41", details, "another")));
   CHECK_FALSE(believed(good, ""));
   // Not for another revision or semaphore, not with another token, not with something added.
   CHECK_FALSE(believed("s 7" + good.substr(3)));
@@ -276,16 +277,17 @@ TEST_CASE("postgres message: whoever does not know the secret is not believed") 
   CHECK_FALSE(believed(good + " "));
 }
 
-TEST_CASE("postgres message: what cannot be read is only a hint") {
+TEST_CASE("postgres message: what cannot be read only says that something has changed") {
   CHECK(postgres::ReadMessage("s").semaphore == "s");
   CHECK(postgres::ReadMessage("s").revision == 0);
   CHECK(postgres::ReadMessage("s x").revision == 0);
   CHECK(postgres::ReadMessage("s 12").revision == 12);
   for (const char* message : {"", "s", "s 6", "s 6 ", "s 6 1", "s 6 1 2"})
-    CHECK_FALSE(postgres::ReadNews(postgres::ReadMessage(message), kSecret));
-  const auto unread = [](const std::string& tokens, const std::string& news) {
-    INFO(news);
-    CHECK_FALSE(postgres::ReadNews(postgres::ReadMessage(Sealed("s 6", tokens, news)), kSecret));
+    CHECK_FALSE(postgres::ReadDetails(postgres::ReadMessage(message), kSecret));
+  const auto unread = [](const std::string& tokens, const std::string& details) {
+    INFO(details);
+    CHECK_FALSE(
+        postgres::ReadDetails(postgres::ReadMessage(Sealed("s 6", tokens, details)), kSecret));
   };
   unread("1", "{");
   unread("1", "{}");
@@ -296,9 +298,9 @@ TEST_CASE("postgres message: what cannot be read is only a hint") {
   // A token that is not there.
   unread("1", R"({"next_order":1,"ended":[],"left":[],"granted":[[0,3,[1],2,77]]})");
   unread("1", R"({"next_order":1,"ended":[],"left":[],"granted":[[0,3,[1],0,77]]})");
-  const Hint empty = postgres::ReadMessage(
+  const ChangeNotice empty = postgres::ReadMessage(
       Sealed("s 6", "", R"({"next_order":1,"ended":[],"left":[],"granted":[]})"));
-  CHECK(postgres::ReadNews(empty, kSecret));
+  CHECK(postgres::ReadDetails(empty, kSecret));
 }
 
 TEST_CASE("postgres message: a batch of very many grants is not told") {
@@ -306,7 +308,7 @@ TEST_CASE("postgres message: a batch of very many grants is not told") {
   const Transaction transaction = HandOff(&here);
   absl::flat_hash_map<Id, size_t> grants;
   for (uint64_t i = 0; i <= postgres::kTokensTold; ++i) grants[IdOf(1000 + i)] = i + 1;
-  CHECK(postgres::WriteNews(transaction, transaction.semaphores[0], grants).empty());
+  CHECK(postgres::WriteDetails(transaction, transaction.semaphores[0], grants).empty());
 }
 
 constexpr char kPostgresMessage[] =
@@ -316,13 +318,14 @@ constexpr char kPostgresMessage[] =
 TEST_CASE("postgres golden: a change notice") {
   World here;
   const Transaction transaction = HandOff(&here);
-  const std::string news =
-      postgres::WriteNews(transaction, transaction.semaphores[0], {{IdOf(3), 2}});
-  golden::CheckStored(Sealed("s 6", "41,42", news), kPostgresMessage);
-  CHECK(postgres::ReadNews(postgres::ReadMessage(kPostgresMessage), kSecret)->granted.size() == 1);
+  const std::string details =
+      postgres::WriteDetails(transaction, transaction.semaphores[0], {{IdOf(3), 2}});
+  golden::CheckStored(Sealed("s 6", "41,42", details), kPostgresMessage);
+  CHECK(postgres::ReadDetails(postgres::ReadMessage(kPostgresMessage), kSecret)->granted.size() ==
+        1);
 }
 
-constexpr char kDynamoNews[] =
+constexpr char kDynamoDetails[] =
     R"({"digest":5,"ended":[[1,1]],"gone":["00000000000000000000000000000001"],)"
     R"("granted":[[0,3,[1],42,77]],"history_number":6,"left":[],)"
     R"("let_in":["00000000000000000000000000000003"],"next_order":4})";
@@ -331,10 +334,10 @@ TEST_CASE("dynamodb golden: what a change notice says") {
   World here;
   const Transaction transaction = HandOff(&here);
   const auto token_of = [](const Lease&) { return uint64_t{42}; };
-  golden::CheckStored(dynamodb::WriteNews(transaction, transaction.semaphores[0], token_of,
-                                          /*digest=*/5, /*history_number=*/6),
-                      kDynamoNews);
-  CHECK(dynamodb::ReadNewsText({"s", 6, kDynamoNews})->history_number == 6);
+  golden::CheckStored(dynamodb::WriteDetails(transaction, transaction.semaphores[0], token_of,
+                                             /*digest=*/5, /*history_number=*/6),
+                      kDynamoDetails);
+  CHECK(dynamodb::ReadDetailsText({"s", 6, kDynamoDetails})->history_number == 6);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "adapters/dynamodb/news_text.h"
+#include "adapters/dynamodb/notice_text.h"
 
 #include <utility>
 
@@ -6,12 +6,12 @@
 
 namespace semaphored::dynamodb {
 
-using ledger::News;
+using ledger::ChangeDetails;
 using nlohmann::json;
 
 namespace {
 
-// With them a word is below 1 KB, which is what a write is counted by.
+// With them a notice is below 1 KB, which is what a write is counted by.
 constexpr size_t kClaimsMax = 8;
 constexpr size_t kBytesMax = 800;
 
@@ -27,22 +27,23 @@ std::vector<Id> IdsIn(const json& texts) {
 
 }  // namespace
 
-std::string WriteNews(const ledger::Transaction& transaction, const ledger::SemaphoreDelta& delta,
-                      const std::function<uint64_t(const Lease&)>& token_of, uint64_t digest,
-                      uint64_t history_number) {
-  const std::optional<ledger::NewsAndGrants> told = NewsOf(transaction, delta, kClaimsMax);
+std::string WriteDetails(const ledger::Transaction& transaction,
+                         const ledger::SemaphoreDelta& delta,
+                         const std::function<uint64_t(const Lease&)>& token_of, uint64_t digest,
+                         uint64_t history_number) {
+  const std::optional<ledger::DetailsAndGrants> told = DetailsOf(transaction, delta, kClaimsMax);
   if (!told) return "";
   json ended = json::array();
   json left = json::array();
   json granted = json::array();
   json gone = json::array();
   json let_in = json::array();
-  for (const News::End& end : told->news.ended)
+  for (const ChangeDetails::End& end : told->details.ended)
     ended.push_back({end.slot, static_cast<int>(end.cause)});
-  for (const News::Leave& leave : told->news.left)
+  for (const ChangeDetails::Leave& leave : told->details.left)
     left.push_back({leave.place.priority, leave.place.order, static_cast<int>(leave.cause)});
-  for (size_t i = 0; i < told->news.granted.size(); ++i) {
-    const News::Grant& grant = told->news.granted[i];
+  for (size_t i = 0; i < told->details.granted.size(); ++i) {
+    const ChangeDetails::Grant& grant = told->details.granted[i];
     granted.push_back({grant.place.priority, grant.place.order,
                        std::vector<uint32_t>(grant.slots.begin(), grant.slots.end()),
                        token_of(*told->grants[i]), grant.granted_at_unix_ms});
@@ -54,7 +55,7 @@ std::string WriteNews(const ledger::Transaction& transaction, const ledger::Sema
   for (const ledger::WaiterChange& change : delta.waiters) {
     if (change.cause != EndCause::kNone) gone.push_back(change.before->id.Hex());
   }
-  const json text = {{"next_order", told->news.next_order},
+  const json text = {{"next_order", told->details.next_order},
                      {"ended", std::move(ended)},
                      {"left", std::move(left)},
                      {"granted", std::move(granted)},
@@ -66,27 +67,27 @@ std::string WriteNews(const ledger::Transaction& transaction, const ledger::Sema
   return written.size() > kBytesMax ? "" : written;
 }
 
-std::optional<ToldNews> ReadNewsText(const ledger::Hint& hint) {
-  if (hint.details.empty()) return std::nullopt;
+std::optional<SentDetails> ReadDetailsText(const ledger::ChangeNotice& notice) {
+  if (notice.details.empty()) return std::nullopt;
   try {
-    const json text = json::parse(hint.details);
-    ToldNews told;
-    News& news = told.news;
-    news.semaphore = hint.semaphore;
-    news.revision = hint.revision;
-    news.next_order = text.at("next_order").get<uint64_t>();
+    const json text = json::parse(notice.details);
+    SentDetails told;
+    ChangeDetails& details = told.details;
+    details.semaphore = notice.semaphore;
+    details.revision = notice.revision;
+    details.next_order = text.at("next_order").get<uint64_t>();
     for (const json& row : text.at("ended"))
-      news.ended.push_back(
+      details.ended.push_back(
           {row.at(0).get<uint32_t>(), static_cast<EndCause>(row.at(1).get<int>())});
     for (const json& row : text.at("left"))
-      news.left.push_back({PlaceIn(row), static_cast<EndCause>(row.at(2).get<int>())});
+      details.left.push_back({PlaceIn(row), static_cast<EndCause>(row.at(2).get<int>())});
     for (const json& row : text.at("granted")) {
-      News::Grant grant;
+      ChangeDetails::Grant grant;
       grant.place = PlaceIn(row);
       grant.slots = Slots(row.at(2).get<std::vector<uint32_t>>());
       grant.token = row.at(3).get<uint64_t>();
       grant.granted_at_unix_ms = row.at(4).get<int64_t>();
-      news.granted.push_back(std::move(grant));
+      details.granted.push_back(std::move(grant));
     }
     told.gone = IdsIn(text.at("gone"));
     told.let_in = IdsIn(text.at("let_in"));

@@ -19,14 +19,14 @@
 namespace semaphored::ledger {
 
 // That others have changed a semaphore.
-struct Hint {
+struct ChangeNotice {
   std::string semaphore;
   uint64_t revision = 0;  // Which it has since, at least; 0: not given.
-  std::string details;    // What LedgerStore::ReadNews reads; empty: none.
+  std::string details;    // What LedgerStore::ReadDetails reads; empty: none.
 };
 
 // Only for a daemon that knows the semaphore as it was one revision before.
-struct News {
+struct ChangeDetails {
   struct End {
     uint32_t slot = 0;  // The first of the lease that has ended.
     EndCause cause = EndCause::kNone;
@@ -49,18 +49,18 @@ struct News {
   std::vector<Leave> left;
 };
 
-// The leases that were granted, in the order of News::granted, for their tokens.
-struct NewsAndGrants {
-  News news;
+// The leases that were granted, in the order of ChangeDetails::granted, for their tokens.
+struct DetailsAndGrants {
+  ChangeDetails details;
   std::vector<LeasePtr> grants;
 };
 
-// nullopt: more has happened than news can say, or more than `claims_max` claims are concerned.
-std::optional<NewsAndGrants> NewsOf(const Transaction& transaction, const SemaphoreDelta& delta,
-                                    size_t claims_max);
+// nullopt: more has happened than details can say, or more than `claims_max` claims are concerned.
+std::optional<DetailsAndGrants> DetailsOf(const Transaction& transaction,
+                                          const SemaphoreDelta& delta, size_t claims_max);
 
 // Carries it out; what it comes to, as a delta. nullopt: the state does not know the semaphore as
 // it was before, and is as it was.
-std::optional<SemaphoreDelta> Apply(const News& news, LedgerState* state);
+std::optional<SemaphoreDelta> Apply(const ChangeDetails& details, LedgerState* state);
 
 }  // namespace semaphored::ledger

@@ -1,4 +1,4 @@
-#include "adapters/dynamodb/mailbox.h"
+#include "adapters/dynamodb/notice_box.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,12 +10,12 @@ namespace semaphored::dynamodb {
 namespace {
 
 constexpr int kShareOfSilence = 8;
-// Word that was heard costs nothing while all of it fits the 4 KB that are read at once anyway.
+// StoredNotice that was heard costs nothing while all of it fits the 4 KB that are read at once anyway.
 constexpr size_t kWordsLeft = 16;
 constexpr size_t kWordsDroppedAtOnce = 16;
 // One that is written again and again would be deleted in vain.
 constexpr std::chrono::seconds kHeardLongAgo{10};
-constexpr size_t kHintsKeptMax = 10'000;
+constexpr size_t kNoticesKeptMax = 10'000;
 constexpr std::chrono::seconds kAskedAgainAfterFailure{1};
 constexpr std::chrono::seconds kPatience{2};
 
@@ -27,45 +27,45 @@ SteadyTime PollPace::Next(SteadyTime asked_at, bool waiting) const {
   return asked_at + std::clamp<SteadyTime::duration>(share, min_, max_);
 }
 
-// ---- words ----
+// ---- notices ----
 
-std::optional<Word> ReadWord(const json& item) {
+std::optional<StoredNotice> ReadNotice(const json& item) {
   try {
-    Word word;
-    word.semaphore = KeyOf(item).sort;
-    word.revision = NumberIn(item, "revision");
-    word.details = TextIn(item, "news");
-    word.stamp = TextIn(item, "stamp");
-    return word;
+    StoredNotice notice;
+    notice.semaphore = KeyOf(item).sort;
+    notice.revision = NumberIn(item, "revision");
+    notice.details = TextIn(item, "news");
+    notice.stamp = TextIn(item, "stamp");
+    return notice;
   } catch (const std::exception&) {
     return std::nullopt;
   }
 }
 
-json WriteWord(uint32_t node, const Word& word, int64_t expires_at_s) {
-  json item = ItemWith(MailKey(node, word.semaphore));
-  SetNumber(&item, "revision", word.revision);
-  SetText(&item, "news", word.details);
-  SetText(&item, "stamp", word.stamp);
+json WriteNotice(uint32_t node, const StoredNotice& notice, int64_t expires_at_s) {
+  json item = ItemWith(NoticeKey(node, notice.semaphore));
+  SetNumber(&item, "revision", notice.revision);
+  SetText(&item, "news", notice.details);
+  SetText(&item, "stamp", notice.stamp);
   SetSigned(&item, kExpiresAt, expires_at_s);
   return item;
 }
 
-MailSorter::Sorted MailSorter::Sort(const std::vector<json>& items, SteadyTime now) {
+NoticeSorter::Sorted NoticeSorter::Sort(const std::vector<json>& items, SteadyTime now) {
   Sorted sorted;
   ++round_;
   for (const json& item : items) {
-    std::optional<Word> word = ReadWord(item);
-    if (!word) continue;
-    Heard& heard = heard_[word->semaphore];
+    std::optional<StoredNotice> notice = ReadNotice(item);
+    if (!notice) continue;
+    Heard& heard = heard_[notice->semaphore];
     heard.round = round_;
-    if (heard.stamp != word->stamp) {
-      heard.stamp = word->stamp;
+    if (heard.stamp != notice->stamp) {
+      heard.stamp = notice->stamp;
       heard.at = now;
-      sorted.hints.push_back({word->semaphore, word->revision, std::move(word->details)});
+      sorted.notices.push_back({notice->semaphore, notice->revision, std::move(notice->details)});
     } else if (items.size() > kWordsLeft && now - heard.at >= kHeardLongAgo &&
                sorted.heard_long_ago.size() < kWordsDroppedAtOnce) {
-      sorted.heard_long_ago.push_back(*std::move(word));
+      sorted.heard_long_ago.push_back(*std::move(notice));
     }
   }
   absl::erase_if(heard_, [&](const auto& each) { return each.second.round != round_; });
@@ -74,18 +74,18 @@ MailSorter::Sorted MailSorter::Sort(const std::vector<json>& items, SteadyTime n
 
 // ---- a lane's ----
 
-Mailbox::Ear::Ear(Mailbox* mailbox) : mailbox_(mailbox) {
-  const std::lock_guard lock(mailbox_->mutex_);
-  mailbox_->ears_.push_back(this);
+NoticeBox::Ear::Ear(NoticeBox* notice_box) : notice_box_(notice_box) {
+  const std::lock_guard lock(notice_box_->mutex_);
+  notice_box_->ears_.push_back(this);
 }
 
-Mailbox::Ear::~Ear() {
-  const std::lock_guard lock(mailbox_->mutex_);
-  std::erase(mailbox_->ears_, this);
+NoticeBox::Ear::~Ear() {
+  const std::lock_guard lock(notice_box_->mutex_);
+  std::erase(notice_box_->ears_, this);
 }
 
-std::vector<ledger::Hint> Mailbox::Ear::Take(SteadyTime deadline) {
-  std::unique_lock lock(mailbox_->mutex_);
+std::vector<ledger::ChangeNotice> NoticeBox::Ear::Take(SteadyTime deadline) {
+  std::unique_lock lock(notice_box_->mutex_);
   const auto ready = [&] { return woken_ || missed_ || !heard_.empty(); };
   if (deadline > SteadyClock::now()) {
     WaitUntil(changed_, lock, deadline, ready);
@@ -94,33 +94,33 @@ std::vector<ledger::Hint> Mailbox::Ear::Take(SteadyTime deadline) {
   return std::exchange(heard_, {});
 }
 
-bool Mailbox::Ear::TakeMissed() {
-  const std::lock_guard lock(mailbox_->mutex_);
+bool NoticeBox::Ear::TakeMissed() {
+  const std::lock_guard lock(notice_box_->mutex_);
   return std::exchange(missed_, false);
 }
 
-void Mailbox::Ear::Tell(size_t waiting, size_t holding) {
-  const std::lock_guard lock(mailbox_->mutex_);
+void NoticeBox::Ear::Tell(size_t waiting, size_t holding) {
+  const std::lock_guard lock(notice_box_->mutex_);
   const bool more = waiting > waiting_;
   const bool first = waiting_ + holding_ == 0 && waiting + holding != 0;
   waiting_ = waiting;
   holding_ = holding;
-  if (more) mailbox_->pace_.Stir(SteadyClock::now());
-  if (more || first) mailbox_->stirred_.notify_one();
+  if (more) notice_box_->pace_.Stir(SteadyClock::now());
+  if (more || first) notice_box_->stirred_.notify_one();
 }
 
-void Mailbox::Ear::Wake() {
-  const std::lock_guard lock(mailbox_->mutex_);
+void NoticeBox::Ear::Wake() {
+  const std::lock_guard lock(notice_box_->mutex_);
   woken_ = true;
   changed_.notify_one();
 }
 
 // ---- the thread ----
 
-Mailbox::Mailbox(const Url& url, std::shared_ptr<CredentialSource> credentials, uint32_t node,
-                 std::shared_ptr<Upkeep> upkeep)
+NoticeBox::NoticeBox(const Url& url, std::shared_ptr<CredentialSource> credentials, uint32_t node,
+                     std::shared_ptr<Upkeep> upkeep)
     : table_(url.table),
-      partition_(MailPartition(node)),
+      partition_(NoticePartition(node)),
       node_(node),
       timeout_(std::min<std::chrono::milliseconds>(url.timeout, kPatience)),
       upkeep_(std::move(upkeep)),
@@ -128,7 +128,7 @@ Mailbox::Mailbox(const Url& url, std::shared_ptr<CredentialSource> credentials, 
       pace_(url.poll_min, url.poll_max),
       thread_([this] { Run(); }) {}
 
-Mailbox::~Mailbox() {
+NoticeBox::~NoticeBox() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -137,20 +137,20 @@ Mailbox::~Mailbox() {
   thread_.join();
 }
 
-absl::Status Mailbox::Ask() {
+absl::Status NoticeBox::Ask() {
   const SteadyTime now = SteadyClock::now();
   Range range;
   range.partition = partition_;
   const auto items = QueryAll(&client_, table_, {range}, now + timeout_);
   if (!items.ok()) return items.status();
-  MailSorter::Sorted sorted = sorter_.Sort(items->front(), now);
-  if (!sorted.hints.empty()) {
+  NoticeSorter::Sorted sorted = sorter_.Sort(items->front(), now);
+  if (!sorted.notices.empty()) {
     const std::lock_guard lock(mutex_);
     pace_.Stir(SteadyClock::now());
     for (Ear* ear : ears_) {
-      ear->missed_ = ear->missed_ || ear->heard_.size() > kHintsKeptMax;
+      ear->missed_ = ear->missed_ || ear->heard_.size() > kNoticesKeptMax;
       if (ear->missed_) ear->heard_.clear();
-      ear->heard_.insert(ear->heard_.end(), sorted.hints.begin(), sorted.hints.end());
+      ear->heard_.insert(ear->heard_.end(), sorted.notices.begin(), sorted.notices.end());
       ear->changed_.notify_one();
     }
   }
@@ -158,19 +158,19 @@ absl::Status Mailbox::Ask() {
   return absl::OkStatus();
 }
 
-// Deletes them, but not a word that was rewritten meanwhile.
-void Mailbox::Drop(const std::vector<Word>& words) {
-  if (words.empty()) return;
+// Deletes them, but not a notice that was rewritten meanwhile.
+void NoticeBox::Drop(const std::vector<StoredNotice>& notices) {
+  if (notices.empty()) return;
   std::vector<Request> requests;
-  requests.reserve(words.size());
-  for (const Word& word : words) {
-    requests.push_back(
-        DeleteItem(table_, MailKey(node_, word.semaphore), Condition::IsText("stamp", word.stamp)));
+  requests.reserve(notices.size());
+  for (const StoredNotice& notice : notices) {
+    requests.push_back(DeleteItem(table_, NoticeKey(node_, notice.semaphore),
+                                  Condition::IsText("stamp", notice.stamp)));
   }
   RunUpkeep(&client_, requests, UpkeepWork::kNotices, upkeep_.get(), SteadyClock::now() + timeout_);
 }
 
-void Mailbox::Run() {
+void NoticeBox::Run() {
   SteadyTime asked_at{};
   bool failed = false;
   std::unique_lock lock(mutex_);

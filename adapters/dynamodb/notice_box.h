@@ -1,6 +1,6 @@
-// Change notices (words) for this daemon: which semaphores others have changed. DynamoDB pushes
+// Change notices for this daemon: which semaphores others have changed. DynamoDB pushes
 // nothing, so a daemon that commits writes an item into the partition of each daemon concerned, and
-// one thread here reads this daemon's own partition, for all lanes. A word is written in the
+// one thread here reads this daemon's own partition, for all lanes. A notice is written in the
 // transaction that it reports: none is lost.
 //
 // The pause between two readings is what a hand-off between daemons takes longer, and decides what
@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "adapters/common/upkeep.h"
 #include "adapters/dynamodb/requests.h"
-#include "adapters/ledger/news.h"
+#include "adapters/ledger/change_notice.h"
 
 namespace semaphored::dynamodb {
 
@@ -29,7 +29,7 @@ class PollPace {
  public:
   PollPace(std::chrono::milliseconds min, std::chrono::milliseconds max) : min_(min), max_(max) {}
 
-  // One more claim waits, or word has come.
+  // One more claim waits, or a notice has come.
   void Stir(SteadyTime now) { stirred_at_ = now; }
   // After having asked at this time. `waiting`: a claim here waits; otherwise claims are held that
   // others can end.
@@ -41,24 +41,24 @@ class PollPace {
   SteadyTime stirred_at_{};
 };
 
-// The word for one semaphore.
-struct Word {
+// The notice for one semaphore.
+struct StoredNotice {
   std::string semaphore;
   uint64_t revision = 0;
-  std::string details;  // As Hint::details.
-  std::string stamp;    // No other word for the same semaphore has it.
+  std::string details;  // As ChangeNotice::details.
+  std::string stamp;    // No other notice of the same semaphore has it.
 };
 // `item` is one of the partition; nullopt: it is not understood.
-std::optional<Word> ReadWord(const json& item);
-json WriteWord(uint32_t node, const Word& word, int64_t expires_at_s);
+std::optional<StoredNotice> ReadNotice(const json& item);
+json WriteNotice(uint32_t node, const StoredNotice& notice, int64_t expires_at_s);
 
-// What is in the partition against what was there: which words are new, and which may be deleted,
+// What is in the partition against what was there: which notices are new, and which may be deleted,
 // since they were heard and the partition is long.
-class MailSorter {
+class NoticeSorter {
  public:
   struct Sorted {
-    std::vector<ledger::Hint> hints;
-    std::vector<Word> heard_long_ago;
+    std::vector<ledger::ChangeNotice> notices;
+    std::vector<StoredNotice> heard_long_ago;
   };
   Sorted Sort(const std::vector<json>& items, SteadyTime now);
 
@@ -72,38 +72,38 @@ class MailSorter {
   uint64_t round_ = 0;
 };
 
-class Mailbox {
+class NoticeBox {
  public:
-  Mailbox(const Url& url, std::shared_ptr<CredentialSource> credentials, uint32_t node,
-          std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>());
+  NoticeBox(const Url& url, std::shared_ptr<CredentialSource> credentials, uint32_t node,
+            std::shared_ptr<Upkeep> upkeep = std::make_shared<Upkeep>());
   // Waits for a request that is under way.
-  ~Mailbox();
-  Mailbox(const Mailbox&) = delete;
-  Mailbox& operator=(const Mailbox&) = delete;
+  ~NoticeBox();
+  NoticeBox(const NoticeBox&) = delete;
+  NoticeBox& operator=(const NoticeBox&) = delete;
 
-  // A lane's. Used by the lane's thread, but for Wake(). The mailbox outlives it.
+  // A lane's. Used by the lane's thread, but for Wake(). The box outlives it.
   class Ear {
    public:
-    explicit Ear(Mailbox* mailbox);
+    explicit Ear(NoticeBox* notice_box);
     ~Ear();
     Ear(const Ear&) = delete;
     Ear& operator=(const Ear&) = delete;
 
-    // Waits for word until `deadline` or Wake(); a deadline in the past: only takes what is there.
-    std::vector<ledger::Hint> Take(SteadyTime deadline);
-    // Some word was dropped since the last call: more came than was taken.
+    // Waits for notices until `deadline` or Wake(); a deadline in the past: only takes what is there.
+    std::vector<ledger::ChangeNotice> Take(SteadyTime deadline);
+    // A notice was dropped since the last call: more came than was taken.
     bool TakeMissed();
     // How many claims of this daemon wait, or are held, in this lane. With none in any lane the
-    // mailbox does not ask for word.
+    // box does not ask for notices.
     void Tell(size_t waiting, size_t holding);
     // Any thread.
     void Wake();
 
    private:
-    friend class Mailbox;
-    Mailbox* const mailbox_;
-    // Under the mailbox's mutex.
-    std::vector<ledger::Hint> heard_;
+    friend class NoticeBox;
+    NoticeBox* const notice_box_;
+    // Under the box's mutex.
+    std::vector<ledger::ChangeNotice> heard_;
     bool missed_ = false;
     bool woken_ = false;
     size_t waiting_ = 0;
@@ -115,7 +115,7 @@ class Mailbox {
   void Run();
   // Asks once, and gives all lanes what is new. Without the mutex.
   absl::Status Ask();
-  void Drop(const std::vector<Word>& words);
+  void Drop(const std::vector<StoredNotice>& notices);
 
   const std::string table_;
   const std::string partition_;
@@ -123,7 +123,7 @@ class Mailbox {
   const std::chrono::milliseconds timeout_;
   const std::shared_ptr<Upkeep> upkeep_;
   Client client_;  // The thread's.
-  MailSorter sorter_;
+  NoticeSorter sorter_;
   std::mutex mutex_;
   std::condition_variable stirred_;
   std::vector<Ear*> ears_;
