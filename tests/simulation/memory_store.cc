@@ -533,7 +533,7 @@ absl::StatusOr<std::vector<HistoryRow>> MemoryStore::ReadHistory(const std::stri
   return rows;
 }
 
-// Virtual time does not pass here: whoever runs the lane calls again when there is notices.
+// Virtual time does not pass here: the simulation runs the lane again when there are notices.
 absl::StatusOr<std::vector<ledger::ChangeNotice>> MemoryStore::Wait(SteadyTime) {
   if (!link_->reachable()) {
     connected_ = false;

@@ -290,7 +290,7 @@ const std::vector<MutantName>& AllMutants() {
       {Mutant::kForgetWaiters, "a waiter is forgotten when a semaphore is loaded"},
       {Mutant::kReverseQueue, "a queue is turned round when a semaphore is loaded"},
       {Mutant::kNoNotices, "no notifications and no sweep"},
-      {Mutant::kHalfNotices, "details of others are told by halves"},
+      {Mutant::kHalfNotices, "notices of others report half of the details"},
       {Mutant::kGrantWhenFull, "granted though it is full"},
       {Mutant::kAnswerBeforeSettled, "answered before the commit is settled"},
       {Mutant::kEndIgnoresEpoch, "a TTL ends what has moved meanwhile"},

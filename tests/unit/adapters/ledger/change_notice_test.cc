@@ -71,7 +71,7 @@ Transaction HandOff(World* world) {
   return transaction;
 }
 
-TEST_CASE("ledger details: a hand-off is told and carried out") {
+TEST_CASE("ledger notices: a hand-off is reported and carried out") {
   World here;
   World there;
   const Transaction transaction = HandOff(&here);
@@ -104,7 +104,7 @@ TEST_CASE("ledger details: a hand-off is told and carried out") {
   CHECK_FALSE(Apply(details, &there.state));
 }
 
-TEST_CASE("ledger details: a wait that ends is told") {
+TEST_CASE("ledger notices: a wait that ends is reported") {
   World here;
   Transaction transaction;
   Editor editor(&here.state, &transaction);
@@ -120,7 +120,7 @@ TEST_CASE("ledger details: a wait that ends is told") {
   CHECK(there.state.CheckInvariants().empty());
 }
 
-TEST_CASE("ledger details: who does not know what was before does nothing") {
+TEST_CASE("ledger notices: who does not know what was before does nothing") {
   World here;
   const Transaction transaction = HandOff(&here);
   const ChangeDetails details =
@@ -166,7 +166,7 @@ TEST_CASE("ledger details: who does not know what was before does nothing") {
   CHECK_FALSE(Apply(details, &empty));
 }
 
-TEST_CASE("ledger details: what others cannot know, or is more than claims, is not told") {
+TEST_CASE("ledger notices: what others cannot know, or is more than claims, is not reported") {
   const auto untold = [](auto change, size_t claims_max = 32) {
     World here;
     Transaction transaction;
