@@ -27,15 +27,15 @@ constexpr std::chrono::milliseconds kPresenceTimeout{1000};
 absl::StatusOr<Found> ReadFound(const std::string& who, const HttpAnswer& fetched) {
   const json body = json::parse(fetched.body, nullptr, /*allow_exceptions=*/false);
   if (!body.is_object()) return NoAnswer(who, "its answer is not JSON");
-  const std::string code = TextIn(body, "Code");
+  const std::string code = JsonText(body, "Code");
   if (!code.empty() && code != "Success") return NoAnswer(who, code);
   Found found;
-  found.credentials.access_key_id = TextIn(body, "AccessKeyId");
-  found.credentials.secret_access_key = TextIn(body, "SecretAccessKey");
-  found.credentials.session_token = TextIn(body, "Token");
+  found.credentials.access_key_id = JsonText(body, "AccessKeyId");
+  found.credentials.secret_access_key = JsonText(body, "SecretAccessKey");
+  found.credentials.session_token = JsonText(body, "Token");
   if (found.credentials.access_key_id.empty() || found.credentials.secret_access_key.empty())
     return NoAnswer(who, "there are none in its answer");
-  found.lifetime = LifetimeUntil(TextIn(body, "Expiration"), UnixTimeOfHttpDate(fetched.header));
+  found.lifetime = LifetimeUntil(JsonText(body, "Expiration"), UnixTimeOfHttpDate(fetched.header));
   return found;
 }
 
@@ -60,7 +60,7 @@ absl::StatusOr<std::string> ContainerToken(const Environment& environment) {
 
 }  // namespace
 
-std::string TextIn(const nlohmann::json& body, const char* name) {
+std::string JsonText(const nlohmann::json& body, const char* name) {
   const auto found = body.find(name);
   return found != body.end() && found->is_string() ? found->get<std::string>() : "";
 }

@@ -57,7 +57,7 @@ absl::StatusOr<Found> FindInInstance(const Lookup& lookup);
 // ---- What several of them use ----
 
 // The text of this name; empty: there is none. REQUIRES: an object.
-std::string TextIn(const nlohmann::json& body, const char* name);
+std::string JsonText(const nlohmann::json& body, const char* name);
 
 // "dynamodb: no credentials: WHO did not give any: WHY", UNAVAILABLE.
 absl::Status NoAnswer(const std::string& who, const std::string& why);

@@ -140,9 +140,9 @@ absl::StatusOr<Found> FindByProcess(const std::string& command, const Lookup& lo
   if (!body.is_object() || body.value("Version", json()) != 1)
     return Unusable("did not print JSON with \"Version\": 1");
   Found found;
-  found.credentials.access_key_id = TextIn(body, "AccessKeyId");
-  found.credentials.secret_access_key = TextIn(body, "SecretAccessKey");
-  found.credentials.session_token = TextIn(body, "SessionToken");
+  found.credentials.access_key_id = JsonText(body, "AccessKeyId");
+  found.credentials.secret_access_key = JsonText(body, "SecretAccessKey");
+  found.credentials.session_token = JsonText(body, "SessionToken");
   if (found.credentials.access_key_id.empty() || found.credentials.secret_access_key.empty())
     return Unusable("printed no AccessKeyId or no SecretAccessKey");
   return found;

@@ -143,9 +143,9 @@ absl::StatusOr<Found> ReadSso(const HttpAnswer& fetched) {
   const json keys = body.is_object() ? body.value("roleCredentials", json()) : json();
   if (!keys.is_object()) return NoAnswer(kSso, "there are none in its answer");
   Found found;
-  found.credentials.access_key_id = TextIn(keys, "accessKeyId");
-  found.credentials.secret_access_key = TextIn(keys, "secretAccessKey");
-  found.credentials.session_token = TextIn(keys, "sessionToken");
+  found.credentials.access_key_id = JsonText(keys, "accessKeyId");
+  found.credentials.secret_access_key = JsonText(keys, "secretAccessKey");
+  found.credentials.session_token = JsonText(keys, "sessionToken");
   if (found.credentials.access_key_id.empty() || found.credentials.secret_access_key.empty())
     return NoAnswer(kSso, "there are none in its answer");
   const auto expiration = keys.find("expiration");  // Unix time in ms.
@@ -176,7 +176,7 @@ absl::StatusOr<Found> AssumeRoleWithWebIdentity(const RoleRequest& request,
 absl::StatusOr<Found> FindBySso(const SsoRequest& sso, const Lookup& lookup) {
   std::ifstream file(sso.token_file);
   const json cached = json::parse(file, nullptr, /*allow_exceptions=*/false);
-  const std::string token = cached.is_object() ? TextIn(cached, "accessToken") : "";
+  const std::string token = cached.is_object() ? JsonText(cached, "accessToken") : "";
   if (token.empty() || absl::StrContains(token, '\n'))
     return absl::UnauthenticatedError(
         absl::StrCat("dynamodb: no credentials: there is no token in ", sso.token_file,

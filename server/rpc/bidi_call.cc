@@ -42,20 +42,14 @@ template <typename Incoming, typename Response>
 void BidiCall<Incoming, Response>::OnAccepted(bool ok) {
   if (!ok) return Recycle();  // The server is stopping: no call came.
   stage_ = Stage::kServing;
-  count_.Begin(&environment_->streams);
-  environment_->CountBegin(words_.method, *context_);
   Replace();
-  if (environment_->stopping) {
-    Refuse(ShuttingDown());
-  } else if (environment_->streams > environment_->limits.streams_max) {
-    RefuseOutsider(
-        TooMany("streams_max", "streams", environment_->limits.streams_max, words_.fewer_streams));
-  } else if (Problem problem = caller_.Identify(&environment_->access, &*context_)) {
-    RefuseOutsider(*problem);
-  } else {
-    Begin();
-    MaybeRead();
-  }
+  const CallBound bound{"streams_max", "streams", environment_->limits.streams_max,
+                        words_.fewer_streams};
+  if (Problem problem = environment_->TakeIn(words_.method, *context_, bound,
+                                             &environment_->streams, &count_, &caller_))
+    return Refuse(*problem);
+  Begin();
+  MaybeRead();
 }
 
 template <typename Incoming, typename Response>
@@ -119,12 +113,6 @@ template <typename Incoming, typename Response>
 void BidiCall<Incoming, Response>::Refuse(const Refusal& refusal) {
   LogRefusal(words_.method, refusal, *context_);
   End(ToStatus(refusal, environment_->adapter));
-}
-
-template <typename Incoming, typename Response>
-void BidiCall<Incoming, Response>::RefuseOutsider(const Refusal& refusal) {
-  count_.MoveToConnection(environment_->access.peers, *context_);
-  Refuse(refusal);
 }
 
 template <typename Incoming, typename Response>

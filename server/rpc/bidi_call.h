@@ -123,8 +123,6 @@ class BidiCall : public Flushable, public UnreadStream {
   void MaybeRecycle();
   void CheckReader();
   void RefuseReader(const Refusal& refusal);
-  // Whose caller is not known.
-  void RefuseOutsider(const Refusal& refusal);
 
   Environment* environment_;
   const BidiWords& words_;

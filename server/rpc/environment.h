@@ -11,6 +11,7 @@
 #include "proto/semaphore/v1/semaphore.grpc.pb.h"
 #include "server/base/longest_lately.h"
 #include "server/figures/metrics.h"
+#include "server/rpc/call_count.h"
 #include "server/rpc/caller.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/host.h"
@@ -18,6 +19,7 @@
 #include "server/rpc/outbox.h"
 #include "server/rpc/reactor.h"
 #include "server/rpc/standard_calls.h"
+#include "server/rpc/status.h"
 #include "server/rpc/unread_answers.h"
 #include "server/rpc/unread_streams.h"
 #include "server/rpc/validate.h"
@@ -82,6 +84,14 @@ class WaitingAct {
   ~WaitingAct() = default;
 };
 
+// How many calls of a kind there may be at once.
+struct CallBound {
+  const char* setting;  // "calls_max"
+  const char* what;     // "calls"
+  size_t most;
+  const char* advice;  // Where there are more.
+};
+
 struct StandardServices;  // standard_call.h
 
 struct Environment {
@@ -134,6 +144,19 @@ struct Environment {
   bool unread_watched = false;  // The timer stands.
   MemberTimer<Environment, &Environment::OnUnreadTimer> unread_timer{this};
 
+  // A call has come: counts it in `under_way`, and finds out who calls. Refused: the daemon is stopping; or there are too many
+  // calls, or the caller is not known, and then it counts at its connection.
+  Problem TakeIn(Method method, const grpc::ServerContext& context, const CallBound& bound,
+                 size_t* under_way, CallCount* count, Caller* caller) {
+    count->Begin(under_way);
+    CountBegin(method, context);
+    if (stopping) return ShuttingDown();
+    Problem problem = *under_way > bound.most
+                          ? TooMany(bound.setting, bound.what, bound.most, bound.advice)
+                          : caller->Identify(&access, &context);
+    if (problem) count->MoveToConnection(access.peers, context);
+    return problem;
+  }
   void CountBegin(Method method, const grpc::ServerContextBase& context) {
     ++call_figures[static_cast<size_t>(method)].begun;
     if (access.peers != nullptr) access.peers->OnBegin(context.peer());

@@ -30,19 +30,13 @@ void ServerStreamCall::OnAccepted(bool ok) {
   }
   stage_ = Stage::kServing;
   arrived_ = environment_->reactor->event_time();
-  count_.Begin(&environment_->streams);
-  environment_->CountBegin(method_, *context_);
   Replace();
-  if (environment_->stopping) {
-    Refuse(ShuttingDown());
-  } else if (environment_->streams > environment_->limits.streams_max) {
-    RefuseOutsider(TooMany("streams_max", "streams", environment_->limits.streams_max,
-                           "use one Session for many leases"));
-  } else if (Problem problem = caller_.Identify(&environment_->access, &*context_)) {
-    RefuseOutsider(*problem);
-  } else {
-    Begin();
-  }
+  const CallBound bound{"streams_max", "streams", environment_->limits.streams_max,
+                        "use one Session for many leases"};
+  if (Problem problem = environment_->TakeIn(method_, *context_, bound, &environment_->streams,
+                                             &count_, &caller_))
+    return Refuse(*problem);
+  Begin();
 }
 
 void ServerStreamCall::Enqueue(grpc::ByteBuffer bytes) {
@@ -67,11 +61,6 @@ void ServerStreamCall::End(grpc::Status status) {
 void ServerStreamCall::Refuse(const Refusal& refusal) {
   LogRefusal(method_, refusal, *context_);
   End(ToStatus(refusal, environment_->adapter));
-}
-
-void ServerStreamCall::RefuseOutsider(const Refusal& refusal) {
-  count_.MoveToConnection(environment_->access.peers, *context_);
-  Refuse(refusal);
 }
 
 void ServerStreamCall::Pump() {

@@ -81,8 +81,6 @@ class ServerStreamCall {
   enum class Stage : uint8_t { kAskedFor, kServing, kEnding, kFinishing, kOver };
 
   void OnAccepted(bool ok);
-  // Whose caller is not known.
-  void RefuseOutsider(const Refusal& refusal);
   void OnWritten(bool ok);
   void OnFinished(bool ok);
   void OnDoneEvent(bool ok);

@@ -34,19 +34,13 @@ void UnaryCall::OnEvent(bool ok) {
   }
   stage_ = Stage::kServing;
   arrived_ = environment_->reactor->event_time();
-  count_.Begin(&environment_->calls);
-  environment_->CountBegin(method_, *context_);
   Replace();
-  if (environment_->stopping) {
-    Refuse(ShuttingDown());
-  } else if (environment_->calls > environment_->limits.calls_max) {
-    RefuseOutsider(TooMany("calls_max", "calls", environment_->limits.calls_max,
-                           "repeat the request later, or use Session"));
-  } else if (Problem problem = caller_.Identify(&environment_->access, &*context_)) {
-    RefuseOutsider(*problem);
-  } else {
-    Begin();
-  }
+  const CallBound bound{"calls_max", "calls", environment_->limits.calls_max,
+                        "repeat the request later, or use Session"};
+  if (Problem problem =
+          environment_->TakeIn(method_, *context_, bound, &environment_->calls, &count_, &caller_))
+    return Refuse(*problem);
+  Begin();
 }
 
 void UnaryCall::ReplyBytes(const grpc::ByteBuffer& bytes) { Send(bytes, grpc::Status::OK); }
@@ -60,11 +54,6 @@ void UnaryCall::Refuse(const Refusal& refusal) {
   LogRefusal(method_, refusal, *context_);
   // Finished with empty bytes: gRPC sends none along with an error.
   Send(grpc::ByteBuffer(), ToStatus(refusal, environment_->adapter));
-}
-
-void UnaryCall::RefuseOutsider(const Refusal& refusal) {
-  count_.MoveToConnection(environment_->access.peers, *context_);
-  Refuse(refusal);
 }
 
 void UnaryCall::Send(const grpc::ByteBuffer& bytes, const grpc::Status& status) {

@@ -72,8 +72,6 @@ class UnaryCall : public QueueEvent, public UnreadAnswer {
   enum class Stage : uint8_t { kAskedFor, kServing, kSending, kSent };
 
   void Send(const grpc::ByteBuffer& bytes, const grpc::Status& status);
-  // Whose caller is not known.
-  void RefuseOutsider(const Refusal& refusal);
   void OnDoneEvent(bool ok);
   void OnUnread() final;
   std::string Peer() const final;
