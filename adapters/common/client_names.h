@@ -68,7 +68,7 @@ class ClientNames {
   void Forget(uint32_t number) {
     const auto found = names_.find(number);
     if (found == names_.end()) return;
-    numbers_.erase(found->second);
+    EraseNumber(found->second, number);
     names_.erase(found);
   }
 
@@ -77,13 +77,19 @@ class ClientNames {
     if (names_.size() < 2 * kept_) return;
     absl::erase_if(names_, [&](const auto& client) {
       if (in_use(client.first)) return false;
-      numbers_.erase(client.second);
+      EraseNumber(client.second, client.first);
       return true;
     });
     kept_ = std::max<size_t>(names_.size(), kKeptMin);
   }
 
  private:
+  // The client may have another number by now: its name was used in a commit that was lost, and again later.
+  void EraseNumber(const std::string& client_id, uint32_t number) {
+    const auto found = numbers_.find(client_id);
+    if (found != numbers_.end() && found->second == number) numbers_.erase(found);
+  }
+
   static constexpr size_t kKeptMin = 1000;
   absl::flat_hash_map<std::string, uint32_t> numbers_;
   absl::flat_hash_map<uint32_t, std::string> names_;

@@ -89,7 +89,7 @@ void DynamoStore::Writer::AddNotice(const Transaction& transaction) {
     if (request_.size() < TransactionRequest::kItemsMax) {
       request_.Put(item);
     } else {
-      // Not over newer notice, which others may have written by then.
+      // Not over a newer notice, which others may have written by then.
       late_mail_.push_back(
           PutItem(store_->table_, item, Condition::Below("revision", notice.revision)));
     }

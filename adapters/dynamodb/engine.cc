@@ -29,7 +29,7 @@ constexpr uint32_t kItemsPerGrant = 5;
 // What one command that makes room writes besides. The most is that of the result of a ticket: lane,
 // head, ticket, payload, lease, history, request, session and the node that counts the delay.
 constexpr uint32_t kItemsToMakeRoom = 16;
-// Notices for other daemons takes what is left, and follows the commit if nothing is.
+// Notices for other daemons take what is left, and follow the commit if nothing is.
 constexpr uint32_t kGrantsPerCommitMax = 16;
 static_assert(kItemsToMakeRoom + kGrantsPerCommitMax * kItemsPerGrant <=
               TransactionRequest::kItemsMax);

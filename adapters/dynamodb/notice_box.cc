@@ -10,7 +10,7 @@ namespace semaphored::dynamodb {
 namespace {
 
 constexpr int kShareOfSilence = 8;
-// StoredNotice that was heard costs nothing while all of it fits the 4 KB that are read at once anyway.
+// Notices that were received cost nothing while all of them fit the 4 KB that are read at once anyway.
 constexpr size_t kWordsLeft = 16;
 constexpr size_t kWordsDroppedAtOnce = 16;
 // One that is written again and again would be deleted in vain.

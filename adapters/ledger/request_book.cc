@@ -37,11 +37,6 @@ void RequestBook::BeginRun() { looked_up_.clear(); }
 
 void RequestBook::BeginBatch() {
   assumed_new_.clear();
-  // Those of whom no row speaks after their batch are nothing to remember, and shut out no one.
-  for (const uint32_t number : std::exchange(added_, {})) {
-    const Client* client = clients_.Find(number);
-    if (client != nullptr && !client->stored) clients_.Forget(number);
-  }
   ++batch_;
   one_shots_.BeginBatch(sources_.state->ClaimCountOf(0));
 }
@@ -320,6 +315,12 @@ void RequestBook::Won(const Transaction& transaction) {
   for (const RequestFloor& floor : transaction.request_floors)
     clients_.Find(floor.client)->floor = floor.below;
   for (uint32_t number : transaction.forgotten_clients) clients_.Forget(number);
+  // Those of whom no row speaks now are nothing to remember, and shut out no one. (Before the commit has won, another
+  // attempt needs their numbers.)
+  for (const uint32_t number : std::exchange(added_, {})) {
+    const Client* client = clients_.Find(number);
+    if (client != nullptr && !client->stored) clients_.Forget(number);
+  }
   one_shots_.Won(transaction);
 }
 

@@ -120,7 +120,7 @@ class RequestBook {
   const std::chrono::milliseconds client_retention_;
   Clients clients_;
   uint64_t batch_ = 0;           // Counts batches.
-  std::vector<uint32_t> added_;  // Clients that are new in this batch.
+  std::vector<uint32_t> added_;  // Clients that are new since a commit won.
   std::vector<NamedRequest> assumed_new_;
   OneShots one_shots_;
   // By client id and the rest of the request's key: the client may have no number yet.

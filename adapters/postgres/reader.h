@@ -31,7 +31,7 @@ class PostgresStore::Reader {
 
  private:
   uint32_t Client(const std::string& client_id) {
-    const uint32_t number = store_->ClientNumber(client_id);
+    const uint32_t number = store_->names_.NumberOf(client_id);
     if (number != 0 && clients_.insert(number).second)
       image_.clients.push_back({number, client_id, 0});
     return number;

@@ -40,13 +40,6 @@ Arguments NodeArrays(absl::Span<const NodeRef> nodes) {
 
 }  // namespace
 
-uint32_t PostgresStore::ClientNumber(const std::string& client_id) {
-  if (client_id.empty()) return 0;
-  const auto [at, is_new] = numbers_.try_emplace(client_id, next_number_);
-  if (is_new) names_.emplace(next_number_++, client_id);
-  return at->second;
-}
-
 void PostgresStore::Reader::Add(const pqxx::row& row) {
   switch (*row[0].c_str()) {
     case 's':

@@ -153,44 +153,16 @@ std::optional<ledger::ChangeDetails> PostgresStore::ReadDetails(
 
 // ---- clients by number ----
 
-const std::string& PostgresStore::ClientName(uint32_t number) const {
-  static const std::string kNone;
-  const auto found = names_.find(number);
-  return found == names_.end() ? kNone : found->second;
-}
-
-void PostgresStore::Learn(const Transaction& transaction) {
-  for (const ledger::NewClient& added : transaction.new_clients) {
-    names_[added.number] = added.client_id;
-    numbers_[added.client_id] = added.number;
-  }
-}
-
-void PostgresStore::Forget(const Transaction& transaction) {
-  for (const uint32_t number : transaction.forgotten_clients) {
-    const auto found = names_.find(number);
-    if (found == names_.end()) continue;
-    numbers_.erase(found->second);
-    names_.erase(found);
-  }
-}
-
 void PostgresStore::ForgetClientsBut(const std::function<bool(uint32_t)>& in_use) {
   // Called at each sweep: a queue that this lane has not used for some sweeps is not kept either.
   tickets_.Age();
-  if (names_.size() < 2 * clients_kept_) return;
-  absl::erase_if(names_, [&](const auto& client) {
-    if (in_use(client.first)) return false;
-    numbers_.erase(client.second);
-    return true;
-  });
-  clients_kept_ = std::max<size_t>(names_.size(), 1000);
+  names_.ForgetBut(in_use);
 }
 
 // ---- commits ----
 
 CommitResult PostgresStore::Commit(Transaction& transaction, SteadyTime) {
-  Learn(transaction);
+  for (const ledger::NewClient& added : transaction.new_clients) names_.Learn(added);
   bool locked = in_transaction_;
   for (const SemaphoreDelta& delta : transaction.semaphores)
     locked = locked && (!delta.before || locked_.contains(delta.name));
@@ -199,7 +171,7 @@ CommitResult PostgresStore::Commit(Transaction& transaction, SteadyTime) {
   }
   const Arguments arguments =
       ArgumentsFor(transaction, {options_.self, options_.lane, commits_, lane_place_},
-                   [this](uint32_t number) -> const std::string& { return ClientName(number); });
+                   [this](uint32_t number) -> const std::string& { return names_.NameOf(number); });
   if (absl::Status status = Ready(); !status.ok()) return Failed(std::move(status));
   const bool in_transaction = in_transaction_;
   const Answered answered = Query(sql_->commit, arguments);
@@ -221,7 +193,7 @@ CommitResult PostgresStore::Commit(Transaction& transaction, SteadyTime) {
   ++commits_;
   lane_place_ = answered.rows[0][3].is_null() ? "" : answered.rows[0][3].as<std::string>();
   TakeGiven(answered.rows[0][0].c_str(), answered.rows[0][1].c_str(), &transaction);
-  Forget(transaction);
+  for (const uint32_t number : transaction.forgotten_clients) names_.Forget(number);
   return {};
 }
 
@@ -362,7 +334,7 @@ CommitResult PostgresStore::Settle(Transaction& transaction, SteadyTime) {
     // the next commit is lost and reads them.
     ledger::SetTokens(tokens, &transaction);
     commits_ = commits;
-    Forget(transaction);
+    for (const uint32_t number : transaction.forgotten_clients) names_.Forget(number);
     return {};
   }
   if (commits == commits_ + kSettledBy) {

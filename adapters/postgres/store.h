@@ -19,6 +19,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "adapters/common/client_names.h"
 #include "adapters/common/upkeep.h"
 #include "adapters/ledger/shared_store.h"
 #include "adapters/postgres/commit.h"
@@ -99,10 +100,6 @@ class PostgresStore : public ledger::SharedStore {
   Failure LockFor(const ledger::Transaction& transaction);
 
   // This store's number of a client; made if it has none.
-  uint32_t ClientNumber(const std::string& client_id);
-  const std::string& ClientName(uint32_t number) const;
-  void Learn(const ledger::Transaction& transaction);
-  void Forget(const ledger::Transaction& transaction);
 
   const std::unique_ptr<Connection> connection_;
   const Guarantees guarantees_;
@@ -119,10 +116,7 @@ class PostgresStore : public ledger::SharedStore {
   int64_t withheld_epoch_ = 0;
   std::string secret_;  // With which messages between daemons are sealed.
   SteadyTime withheld_until_{};
-  absl::flat_hash_map<std::string, uint32_t> numbers_;
-  absl::flat_hash_map<uint32_t, std::string> names_;
-  uint32_t next_number_ = 1u << 31;
-  size_t clients_kept_ = 1000;                   // Of those; see ForgetClientsBut.
+  ledger::ClientNames names_;
   TicketCache tickets_;                          // What this connection has read.
   const std::unique_ptr<const Statements> sql_;  // For this schema.
   Pruner pruner_;

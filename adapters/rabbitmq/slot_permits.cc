@@ -55,9 +55,8 @@ std::optional<ledger::PermitSource::Permit> SlotStore::Take(const std::string& s
                                                             const Id& claim, bool waits) {
   Used* used = Find(semaphore);
   if (used == nullptr || used->row.destroying) return std::nullopt;
-  // A new connection is made between decisions only: what this one has granted would go with the former.
-  if (!holding_->is_open() || holding_->life() != life_)
-    return NotAsked(semaphore, absl::UnavailableError("rabbitmq: the connection broke"), waits);
+  if (absl::Status status = Ready(); !status.ok())
+    return NotAsked(semaphore, std::move(status), waits);
   for (int attempt = 0; attempt < kRacesMax; ++attempt) {
     absl::StatusOr<const SlotView*> view = See(semaphore, used, /*wide=*/false);
     if (!view.ok()) return NotAsked(semaphore, view.status(), waits);
@@ -212,7 +211,7 @@ SteadyTime SlotStore::NextDue() const {
 absl::StatusOr<std::vector<ledger::ChangeNotice>> SlotStore::Wait(SteadyTime deadline) {
   std::vector<ledger::ChangeNotice> notices;
   if (!lost_.empty()) return notices;
-  if (absl::Status status = Ready(); !status.ok()) {
+  if (absl::Status status = Connect(); !status.ok()) {
     if (!lost_.empty()) return notices;  // Lost permits are reported before the error.
     return status;
   }

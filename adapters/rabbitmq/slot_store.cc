@@ -38,6 +38,13 @@ SlotStore::SlotStore(std::unique_ptr<Connection> holding, std::unique_ptr<Connec
 // ---- the connection ----
 
 absl::Status SlotStore::Ready() {
+  const bool same = holding_->is_open() && holding_->life() == life_;
+  if (!same && !taken_.empty())
+    return absl::UnavailableError("rabbitmq: the connection broke; try again");
+  return Connect();
+}
+
+absl::Status SlotStore::Connect() {
   if (holding_->is_open() && holding_->life() == life_) return absl::OkStatus();
   LoseAll();
   if (absl::Status status = holding_->Open(); !status.ok()) return status;
@@ -313,7 +320,7 @@ absl::Status SlotStore::Apply(const SemaphoreDelta& delta, bool* begun) {
   const uint32_t from = Find(delta.name) == nullptr ? 0 : SlotsOf(delta.before);
   const uint32_t to = SlotsOf(delta.after);
   if (from == to) return absl::OkStatus();
-  if (absl::Status status = Ready(); !status.ok()) return status;
+  if (absl::Status status = Connect(); !status.ok()) return status;
   if (absl::Status status = Act(delta.name, from, to, begun); !status.ok()) return status;
   Keep(delta, from, to);
   return absl::OkStatus();
@@ -346,7 +353,7 @@ absl::Status SlotStore::ApplyAgain(const SemaphoreDelta& delta, bool* unknown) {
   const uint32_t from = SlotsOf(delta.before);
   const uint32_t to = SlotsOf(delta.after);
   if (from == to) return absl::OkStatus();
-  absl::Status status = Ready();
+  absl::Status status = Connect();
   if (status.ok()) {
     absl::StatusOr<uint32_t> size = broker_.QuietSize(Full(delta.name));
     status = size.status();

@@ -98,7 +98,10 @@ class SlotStore : public PermitStore {
     std::set<uint32_t> last_taken;
   };
 
+  // In a decision. UNAVAILABLE also if what it has taken has gone with the former connection: a decision makes no new one.
   absl::Status Ready();
+  // Opens the connection unless it is open; what was held through the former one is lost.
+  absl::Status Connect();
   void LoseAll();
   void Lose(const std::string& name, Used* used);
   // Drops the claims whose B queues the view does not show.

@@ -127,6 +127,10 @@ json MergeSettings(const json& a, const json& b) {
   return merged;
 }
 
+absl::Status MadeAgain(const std::string& name) {
+  return absl::AbortedError(absl::StrCat("rabbitmq: ", name, " was made again meanwhile"));
+}
+
 }  // namespace
 
 std::string TokenBroker::TokenQueue(const std::string& name) const {
@@ -282,7 +286,8 @@ absl::Status TokenBroker::Fill(Document* document, StoredSemaphore* stored,
     if (!stored->slots.contains(slot)) missing.push_back(slot);
   }
   absl::StatusOr<uint64_t> generation = 0;
-  if (!missing.empty()) generation = NextGeneration(stored->row.name, /*is_there=*/true);
+  if (!missing.empty())
+    generation = NextGeneration(stored->row.name, /*is_there=*/true, stored->incarnation);
   if (!generation.ok()) return generation.status();
   if (absl::Status status = before_writing(); !status.ok()) return status;
   if (missing.empty()) return Write(document, stored);
@@ -309,12 +314,21 @@ absl::Status TokenBroker::MakeTokenQueue(const std::string& name) {
                    " is there and is no quorum queue of semaphored's; adopt it, or delete it"));
 }
 
-absl::Status TokenBroker::DeleteTokenQueue(const std::string& name) {
+absl::Status TokenBroker::RemoveHalfMade(const std::string& name) {
   absl::StatusOr<Channel> channel = connection_->OpenChannel();
   if (!channel.ok()) return channel.status();
-  absl::Status status = connection_->Delete(*channel, TokenQueue(name)).status();
+  const absl::StatusOr<QueueState> state =
+      connection_->DeclarePassively(*channel, TokenQueue(name));
+  absl::Status status = state.status();
+  if (state.ok() && state->consumers > 0) {
+    status = absl::DataLossError(absl::StrCat(
+        "rabbitmq: the making of ", name, " was broken off, and other programs consume from ",
+        TokenQueue(name), ", and may hold permits. Stop them, and create it again"));
+  } else if (state.ok()) {
+    status = connection_->Delete(*channel, TokenQueue(name)).status();
+  }
   if (connection_->is_open(*channel)) connection_->CloseChannel(*channel).IgnoreError();
-  return status;
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
 // Empty settings were never written, or an administrator has purged them; then there may be
@@ -364,7 +378,7 @@ absl::StatusOr<StoredSemaphore> TokenBroker::CreateLocked(const SemaphoreRow& ro
   if (!there.ok() || *there)
     return absl::AlreadyExistsError(absl::StrCat("rabbitmq: ", row.name, " is there"));
   // Of a making that was broken off nothing is kept, since its tokens may be there or not.
-  absl::Status unused = (*document)->empty() ? CheckUnused(row.name) : DeleteTokenQueue(row.name);
+  absl::Status unused = (*document)->empty() ? CheckUnused(row.name) : RemoveHalfMade(row.name);
   if (!unused.ok()) return unused;
   if (absl::Status status = MakeTokenQueue(row.name); !status.ok()) return status;
   (*document)->BeginAt(*generation << kVersionBits);
@@ -444,8 +458,9 @@ absl::StatusOr<StoredSemaphore> TokenBroker::Update(const SemaphoreRow& row, uin
 }
 
 absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Strike(
-    const std::string& name, const std::set<uint32_t>& slots) {
+    const std::string& name, uint64_t incarnation, const std::set<uint32_t>& slots) {
   return Change(name, [&](StoredSemaphore* stored) {
+    if (stored->incarnation != incarnation) return MadeAgain(name);
     for (const uint32_t slot : slots) {
       stored->slots.erase(slot);
       stored->doubtful.erase(slot);
@@ -466,8 +481,10 @@ absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::TakeIn(
 }
 
 absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Seen(const std::string& name,
+                                                                 uint64_t incarnation,
                                                                  const std::set<uint32_t>& slots) {
   return Change(name, [&](StoredSemaphore* stored) {
+    if (stored->incarnation != incarnation) return MadeAgain(name);
     for (const uint32_t slot : slots) stored->doubtful.erase(slot);
     return absl::OkStatus();
   });
@@ -476,7 +493,8 @@ absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Seen(const std::stri
 absl::StatusOr<std::optional<StoredSemaphore>> TokenBroker::Remake(const std::string& name) {
   return Change(name, [&](StoredSemaphore* stored) {
     if (absl::Status status = MakeTokenQueue(name); !status.ok()) return status;
-    absl::StatusOr<uint64_t> generation = NextGeneration(name, /*is_there=*/true);
+    absl::StatusOr<uint64_t> generation =
+        NextGeneration(name, /*is_there=*/true, stored->incarnation);
     if (!generation.ok()) return generation.status();
     stored->incarnation = *generation;
     stored->slots.clear();

@@ -122,8 +122,9 @@ class TokenBroker {
   absl::StatusOr<std::unique_ptr<Mutex>> LockShrinking(const std::string& name);
   // The tokens of these slots have gone for certain: they were acknowledged, and the broker has
   // answered since. If the limit was raised meanwhile, new ones are published. nullopt: the
-  // semaphore has gone.
+  // semaphore has gone. ABORTED: it was made again, and its slots are not these.
   absl::StatusOr<std::optional<StoredSemaphore>> Strike(const std::string& name,
+                                                        uint64_t incarnation,
                                                         const std::set<uint32_t>& slots);
   // The limit is `count` higher from now on, and the tokens are published. `remove_extra` removes the extra
   // messages that are taken in; it is called at most once, when nothing but the broker itself can refuse the
@@ -131,8 +132,8 @@ class TokenBroker {
   // nullopt: the semaphore has gone.
   absl::StatusOr<std::optional<StoredSemaphore>> TakeIn(
       const std::string& name, uint32_t count, const std::function<absl::Status()>& remove_extra);
-  // These have a token for certain: they are doubtful no longer.
-  absl::StatusOr<std::optional<StoredSemaphore>> Seen(const std::string& name,
+  // These have a token for certain: they are doubtful no longer. nullopt, ABORTED: as Strike.
+  absl::StatusOr<std::optional<StoredSemaphore>> Seen(const std::string& name, uint64_t incarnation,
                                                       const std::set<uint32_t>& slots);
 
  private:
@@ -143,11 +144,13 @@ class TokenBroker {
   absl::Status Fill(Document* document, StoredSemaphore* stored,
                     const std::function<absl::Status()>& before_writing);
   absl::Status Publish(StoredSemaphore* stored, const std::vector<uint32_t>& slots, uint64_t base);
-  absl::StatusOr<uint64_t> NextGeneration(const std::string& name, bool is_there);
+  // Above what the registry has given before, and above `of` in any case: the registry may have been purged.
+  absl::StatusOr<uint64_t> NextGeneration(const std::string& name, bool is_there, uint64_t of = 0);
   // Whether this daemon may write the name's part of the registry.
   absl::Status JudgeRegistry(const std::string& name);
   absl::Status MakeTokenQueue(const std::string& name);
-  absl::Status DeleteTokenQueue(const std::string& name);
+  // The queue of one whose making was broken off. DATA_LOSS: other programs consume from it.
+  absl::Status RemoveHalfMade(const std::string& name);
   // What the settings of a name say; nullopt: they say nothing, or of one whose making was broken off.
   static absl::StatusOr<std::optional<StoredSemaphore>> ReadMade(const std::string& name,
                                                                  const Document& document);

@@ -146,7 +146,7 @@ absl::Status TokenPrune::RemoveExcess() {
   if (absl::Status status = holding_->Sync(channel); !status.ok()) return status;
   if (struck.empty()) return absl::OkStatus();
   for (const uint32_t slot : struck) seen_.erase(slot);
-  return KeepIfThere(broker_->Strike(used_->name(), struck));
+  return KeepIfThere(broker_->Strike(used_->name(), used_->stored().incarnation, struck));
 }
 
 // The messages are acknowledged last before the write: a crash in between costs permits, and never makes too many.
@@ -214,7 +214,7 @@ absl::Status TokenPrune::MakeLostAgain() {
   std::ranges::set_difference(stored.slots, seen_, std::inserter(missing, missing.end()));
   if (missing.empty()) {
     if (stored.doubtful.empty()) return absl::OkStatus();
-    return KeepIfThere(broker_->Seen(name, seen_));
+    return KeepIfThere(broker_->Seen(name, stored.incarnation, seen_));
   }
   if (const size_t ours = OwnConsumers(); state->consumers > ours) {
     pruned_.unresolved = static_cast<uint32_t>(missing.size());
@@ -224,7 +224,8 @@ absl::Status TokenPrune::MakeLostAgain() {
                      " other consumers hold or wait for some: whether any is lost cannot be said");
     return absl::OkStatus();
   }
-  if (absl::Status status = KeepIfThere(broker_->Strike(name, missing)); !status.ok())
+  if (absl::Status status = KeepIfThere(broker_->Strike(name, stored.incarnation, missing));
+      !status.ok())
     return status;
   pruned_.added += static_cast<uint32_t>(missing.size());
   spdlog::info("rabbitmq: {}: {} permits had been lost and are made again", name, missing.size());

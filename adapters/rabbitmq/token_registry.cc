@@ -97,13 +97,14 @@ absl::StatusOr<std::vector<std::string>> TokenBroker::Names(const std::string& p
   return names;
 }
 
-absl::StatusOr<uint64_t> TokenBroker::NextGeneration(const std::string& name, bool is_there) {
+absl::StatusOr<uint64_t> TokenBroker::NextGeneration(const std::string& name, bool is_there,
+                                                     uint64_t of) {
   absl::StatusOr<std::unique_ptr<Document>> document =
       Document::Open(connection_, RegistryOf(name), /*make=*/true, MergeRegistries);
   if (!document.ok()) return document.status();
   absl::StatusOr<RegistryContent> registry = ReadRegistry(RegistryOf(name), **document);
   if (!registry.ok()) return registry.status();
-  ++registry->generation;
+  registry->generation = std::max(registry->generation, of) + 1;
   if (is_there) registry->names.insert(name);
   if (!is_there) registry->names.erase(name);
   if (absl::Status status = (*document)->Write(JsonOf(*registry)); !status.ok()) return status;

@@ -84,6 +84,13 @@ TokenStore::~TokenStore() {
 // ---- the connection ----
 
 absl::Status TokenStore::Ready() {
+  const bool same = connection_->is_open() && connection_->life() == life_;
+  if (!same && !taken_.empty())
+    return absl::UnavailableError("rabbitmq: the connection broke; try again");
+  return Connect();
+}
+
+absl::Status TokenStore::Connect() {
   if (connection_->is_open() && connection_->life() == life_) {
     // Without it only what other daemons ask of this one is not heard.
     upkeep_->Note(UpkeepWork::kNotices, sealing_.BeginIfDue(SteadyClock::now()));
@@ -97,7 +104,7 @@ absl::Status TokenStore::Ready() {
     return status;
   }
   life_ = connection_->life();
-  return Ready();
+  return Connect();
 }
 
 absl::Status TokenStore::Start() {
@@ -204,9 +211,7 @@ std::optional<ledger::PermitSource::Permit> TokenStore::Take(const std::string& 
   UsedSemaphore* used = used_.Find(semaphore);
   // While there are more tokens than permits no request is granted.
   if (used == nullptr || used->stored().excess() > 0) return std::nullopt;
-  // A new connection is made between decisions only: what this one has granted would go with the former.
-  if (!connection_->is_open() || connection_->life() != life_)
-    return NotAsked(semaphore, absl::UnavailableError("rabbitmq: the connection broke"), waits);
+  if (absl::Status status = Ready(); !status.ok()) return NotAsked(semaphore, status, waits);
   UsedTokens& tokens = used->tokens();
   for (size_t strangers = 0; strangers < kStrangersAtOnce; ++strangers) {
     if (!tokens.has_spare()) {
@@ -368,7 +373,7 @@ CommitResult TokenStore::Settle(Transaction& transaction, SteadyTime) {
 CommitResult TokenStore::CommitRows(Transaction* transaction, bool again) {
   for (SemaphoreDelta& delta : transaction->semaphores) {
     if (RowCommit::IsSame(&delta)) continue;
-    const absl::Status ready = Ready();
+    const absl::Status ready = Connect();
     std::optional<absl::Status> status = ready;
     if (ready.ok()) status = rows_.Apply(&delta, again);
     if (!status || (!ready.ok() && again)) return {CommitResult::Kind::kUnknown, {}, false, {}, {}};
@@ -461,7 +466,7 @@ absl::StatusOr<std::vector<ledger::ChangeNotice>> TokenStore::Wait(SteadyTime de
   ChangeNotices notices = std::exchange(pending_notices_, {});
   if (!notices.empty() || recalls_.any()) deadline = SteadyTime::min();
   if (used_.any_lost()) return notices;
-  if (absl::Status status = Ready(); !status.ok()) {
+  if (absl::Status status = Connect(); !status.ok()) {
     if (used_.any_lost()) return notices;  // Lost permits are reported before the error.
     return status;
   }

@@ -77,7 +77,10 @@ class TokenStore : public PermitStore {
  private:
   using ChangeNotices = std::vector<ledger::ChangeNotice>;
 
+  // In a decision. UNAVAILABLE also if what it has taken has gone with the former connection: a decision makes no new one.
   absl::Status Ready();
+  // Opens the connection unless it is open; what was held through the former one is lost.
+  absl::Status Connect();
   absl::Status Subscribe();
   void KeepAlive();
   std::optional<Permit> NotAsked(const std::string& semaphore, const absl::Status& why, bool waits);

@@ -126,7 +126,9 @@ absl::StatusOr<bool> UsedSemaphore::StrikeRemoved() {
     if (!absl::IsDeadlineExceeded(status)) removed_.clear();
     return status;
   }
-  absl::StatusOr<std::optional<StoredSemaphore>> stored = broker_->Strike(name_, removed_);
+  absl::StatusOr<std::optional<StoredSemaphore>> stored =
+      broker_->Strike(name_, stored_.incarnation, removed_);
+  if (absl::IsAborted(stored.status())) removed_.clear();  // They were another queue's.
   if (!stored.ok()) return stored.status();
   const size_t count = std::exchange(removed_, {}).size();
   if (!*stored) return false;

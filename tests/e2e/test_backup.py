@@ -59,6 +59,13 @@ class BackUpCase(unittest.TestCase):
             [SEMAPHORED, "restore", "--from", copy or self.copy, "--store", self.daemon.store,
              "--longest-ttl", "0s"], capture_output=True, text=True, timeout=BOUND_S, check=False)
 
+    def copy_has_no_name(self):
+        """A kill before that leaves an empty file, which the next back-up replaces."""
+        folder = f"/proc/{self.daemon.process.pid}/fd"
+        return any(os.readlink(os.path.join(folder, each)).endswith(".backup (deleted)")
+                   for each in os.listdir(folder)
+                   if os.path.islink(os.path.join(folder, each)))
+
     def names(self):
         return sorted(os.listdir(self.daemon.folder))
 
@@ -135,6 +142,7 @@ class BackUp(BackUpCase):
         before = self.names()
         process = self.spawn("--rate", "1")
         self.daemon.wait_log("a back-up begins")
+        wait_until(self.copy_has_no_name, "the copy is open, and its name is gone")
         self.daemon.kill9()
         said, _ = process.communicate(timeout=BOUND_S)
         self.assertEqual(process.returncode, 3)

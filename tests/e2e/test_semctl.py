@@ -213,7 +213,7 @@ class RunTest(SemctlTest):
         self.semctl("acquire", "job", "--limit", "1")
         process = self.start("run", "job", "--wait", "20s", "--", "true")
         line = process.stderr.readline()
-        self.assertRegex(line, r"waiting for job since 2.*place 1")
+        self.assertRegex(line, r"waiting for job since 2.*position 1")
 
     def test_what_the_command_leaves_behind_ends_with_it(self):
         ran = self.semctl("run", "job", "--limit", "1", "--kill-after", "200ms", "--", "sh", "-c",

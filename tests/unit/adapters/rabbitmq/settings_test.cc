@@ -473,46 +473,5 @@ TEST_CASE("rabbitmq settings: what cannot be, and another program has written, i
   CHECK_FALSE(ReadToken(R"({"slot":2000000,"base":1})").has_value());
 }
 
-// What a daemon leaves that dies as it makes one; and a token of it that comes late.
-TEST_CASE("rabbitmq settings: a semaphore whose making was broken off is made again",
-          "[rabbitmq]") {
-  const Name name;
-  const auto connection = Connect();
-  TokenBroker broker(connection.get());
-  Daemon daemon;
-  SemaphoreRow row;
-  row.name = name.text;
-  row.limit = 3;
-  bool begun = false;
-  REQUIRE(Persist([&] { return broker.Create(row, 41, &begun); }).ok());
-  const Channel channel = connection->OpenChannel().value();
-  const Delivery old = connection->Get(channel, name.queue()).value().value();
-  REQUIRE(connection->Acknowledge(channel, old.delivery_tag).ok());
-  {
-    const auto first = [](const nlohmann::json& a, const nlohmann::json&) { return a; };
-    const auto document = Persist([&] {
-      return Document::Open(connection.get(), name.queue() + ".settings", /*make=*/false, first);
-    });
-    nlohmann::json content = document.value()->content();
-    content["making"] = true;
-    REQUIRE((*document)->Write(content).ok());
-  }
-  CHECK_FALSE(broker.Read(name.text).value().has_value());
-  CHECK_FALSE(broker.FindAct(name.text, 41).value().has_value());
-  CHECK(daemon.Acquire(name.text).kind == OutcomeKind::kNoSuchSemaphore);
-  daemon.Create(name.text, 2);
-  REQUIRE(connection->SelectConfirms(channel).ok());
-  REQUIRE(connection->PublishAll(channel, {{name.queue(), old.body}}).ok());
-  REQUIRE(ReadyBecome(name.text, 3));
-  const LeasePtr one = daemon.Grant(name.text);
-  const LeasePtr two = daemon.Grant(name.text);
-  CHECK(one->slots != two->slots);
-  Daemon other;
-  CHECK(other.Acquire(name.text).kind == OutcomeKind::kFull);
-  daemon.Release(name.text, one->id);
-  daemon.Release(name.text, two->id);
-  CHECK(ReadyBecome(name.text, 2));
-}
-
 }  // namespace
 }  // namespace semaphored::rabbitmq
