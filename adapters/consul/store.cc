@@ -18,7 +18,6 @@ namespace semaphored::consul {
 
 using ledger::CommitResult;
 using ledger::Failed;
-using ledger::SemaphoreDelta;
 using ledger::Transaction;
 
 namespace {

@@ -14,7 +14,6 @@ namespace semaphored::dynamodb {
 
 using ledger::CommitResult;
 using ledger::Failed;
-using ledger::SemaphoreDelta;
 using ledger::Transaction;
 
 namespace {

@@ -211,7 +211,7 @@ SteadyTime SlotStore::NextDue() const {
 absl::StatusOr<std::vector<ledger::ChangeNotice>> SlotStore::Wait(SteadyTime deadline) {
   std::vector<ledger::ChangeNotice> notices;
   if (!lost_.empty()) return notices;
-  if (absl::Status status = Connect(); !status.ok()) {
+  if (absl::Status status = Ready(Taken::kLost); !status.ok()) {
     if (!lost_.empty()) return notices;  // Lost permits are reported before the error.
     return status;
   }

@@ -37,15 +37,10 @@ SlotStore::SlotStore(std::unique_ptr<Connection> holding, std::unique_ptr<Connec
 
 // ---- the connection ----
 
-absl::Status SlotStore::Ready() {
-  const bool same = holding_->is_open() && holding_->life() == life_;
-  if (!same && !taken_.empty())
-    return absl::UnavailableError("rabbitmq: the connection broke; try again");
-  return Connect();
-}
-
-absl::Status SlotStore::Connect() {
+absl::Status SlotStore::Ready(Taken taken) {
   if (holding_->is_open() && holding_->life() == life_) return absl::OkStatus();
+  if (taken == Taken::kKept && !taken_.empty())
+    return absl::UnavailableError("rabbitmq: the connection broke; try again");
   LoseAll();
   if (absl::Status status = holding_->Open(); !status.ok()) return status;
   life_ = holding_->life();
@@ -320,7 +315,7 @@ absl::Status SlotStore::Apply(const SemaphoreDelta& delta, bool* begun) {
   const uint32_t from = Find(delta.name) == nullptr ? 0 : SlotsOf(delta.before);
   const uint32_t to = SlotsOf(delta.after);
   if (from == to) return absl::OkStatus();
-  if (absl::Status status = Connect(); !status.ok()) return status;
+  if (absl::Status status = Ready(Taken::kLost); !status.ok()) return status;
   if (absl::Status status = Act(delta.name, from, to, begun); !status.ok()) return status;
   Keep(delta, from, to);
   return absl::OkStatus();
@@ -353,7 +348,7 @@ absl::Status SlotStore::ApplyAgain(const SemaphoreDelta& delta, bool* unknown) {
   const uint32_t from = SlotsOf(delta.before);
   const uint32_t to = SlotsOf(delta.after);
   if (from == to) return absl::OkStatus();
-  absl::Status status = Connect();
+  absl::Status status = Ready(Taken::kLost);
   if (status.ok()) {
     absl::StatusOr<uint32_t> size = broker_.QuietSize(Full(delta.name));
     status = size.status();

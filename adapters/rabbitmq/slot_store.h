@@ -98,10 +98,10 @@ class SlotStore : public PermitStore {
     std::set<uint32_t> last_taken;
   };
 
-  // In a decision. UNAVAILABLE also if what it has taken has gone with the former connection: a decision makes no new one.
-  absl::Status Ready();
-  // Opens the connection unless it is open; what was held through the former one is lost.
-  absl::Status Connect();
+  // Opens the connection unless it is open; what was held through the former one is lost. In a decision what it has taken
+  // is kept: UNAVAILABLE if that has gone with the former connection, and no new one is made.
+  enum class Taken { kKept, kLost };
+  absl::Status Ready(Taken taken = Taken::kKept);
   void LoseAll();
   void Lose(const std::string& name, Used* used);
   // Drops the claims whose B queues the view does not show.

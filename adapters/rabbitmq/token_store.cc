@@ -83,19 +83,14 @@ TokenStore::~TokenStore() {
 
 // ---- the connection ----
 
-absl::Status TokenStore::Ready() {
-  const bool same = connection_->is_open() && connection_->life() == life_;
-  if (!same && !taken_.empty())
-    return absl::UnavailableError("rabbitmq: the connection broke; try again");
-  return Connect();
-}
-
-absl::Status TokenStore::Connect() {
+absl::Status TokenStore::Ready(Taken taken) {
   if (connection_->is_open() && connection_->life() == life_) {
     // Without it only what other daemons ask of this one is not heard.
     upkeep_->Note(UpkeepWork::kNotices, sealing_.BeginIfDue(SteadyClock::now()));
     return absl::OkStatus();
   }
+  if (taken == Taken::kKept && !taken_.empty())
+    return absl::UnavailableError("rabbitmq: the connection broke; try again");
   changes_ = 0;
   used_.LoseAll();
   if (absl::Status status = connection_->Open(); !status.ok()) return status;
@@ -104,7 +99,7 @@ absl::Status TokenStore::Connect() {
     return status;
   }
   life_ = connection_->life();
-  return Connect();
+  return Ready(taken);
 }
 
 absl::Status TokenStore::Start() {
@@ -373,7 +368,7 @@ CommitResult TokenStore::Settle(Transaction& transaction, SteadyTime) {
 CommitResult TokenStore::CommitRows(Transaction* transaction, bool again) {
   for (SemaphoreDelta& delta : transaction->semaphores) {
     if (RowCommit::IsSame(&delta)) continue;
-    const absl::Status ready = Connect();
+    const absl::Status ready = Ready(Taken::kLost);
     std::optional<absl::Status> status = ready;
     if (ready.ok()) status = rows_.Apply(&delta, again);
     if (!status || (!ready.ok() && again)) return {CommitResult::Kind::kUnknown, {}, false, {}, {}};
@@ -466,7 +461,7 @@ absl::StatusOr<std::vector<ledger::ChangeNotice>> TokenStore::Wait(SteadyTime de
   ChangeNotices notices = std::exchange(pending_notices_, {});
   if (!notices.empty() || recalls_.any()) deadline = SteadyTime::min();
   if (used_.any_lost()) return notices;
-  if (absl::Status status = Connect(); !status.ok()) {
+  if (absl::Status status = Ready(Taken::kLost); !status.ok()) {
     if (used_.any_lost()) return notices;  // Lost permits are reported before the error.
     return status;
   }

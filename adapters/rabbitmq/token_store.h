@@ -77,10 +77,10 @@ class TokenStore : public PermitStore {
  private:
   using ChangeNotices = std::vector<ledger::ChangeNotice>;
 
-  // In a decision. UNAVAILABLE also if what it has taken has gone with the former connection: a decision makes no new one.
-  absl::Status Ready();
-  // Opens the connection unless it is open; what was held through the former one is lost.
-  absl::Status Connect();
+  // Opens the connection unless it is open; what was held through the former one is lost. In a decision what it has taken
+  // is kept: UNAVAILABLE if that has gone with the former connection, and no new one is made.
+  enum class Taken { kKept, kLost };
+  absl::Status Ready(Taken taken = Taken::kKept);
   absl::Status Subscribe();
   void KeepAlive();
   std::optional<Permit> NotAsked(const std::string& semaphore, const absl::Status& why, bool waits);
