@@ -72,9 +72,12 @@ CONTRACT_CASE("a large waiter is not starved by small requests after it") {
   Daemon& daemon = world.daemon();
   daemon.Create("s", 3);
   const LeasePtr a = daemon.Grant("s", {.permits = 2});
+  const LeasePtr b = daemon.Grant("s");
   const Id large = daemon.Queue("s", {.permits = 3});
-  CHECK(daemon.Acquire("s", {}).kind == OutcomeKind::kFull);
   const Id small = daemon.Queue("s");
+  daemon.GiveBack("s", b->id);  // There is room for the small one.
+  CHECK(ClaimsIn(daemon.TakeEvents(), Event::Kind::kGranted).empty());
+  CHECK(daemon.Acquire("s", {}).kind == OutcomeKind::kFull);
   CHECK(daemon.Describe("s").held == 2);
   daemon.GiveBack("s", a->id);
   CHECK(ClaimsIn(daemon.TakeEvents(), Event::Kind::kGranted) == std::vector{large});
