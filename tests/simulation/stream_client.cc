@@ -119,8 +119,8 @@ bool StreamClient::HandleSession(const Reply& reply) {
       if (opened_here_) Prolong(reply);
       return true;
     case Reply::Kind::kSessionEnded:
-      Trace(absl::StrCat(
-          "is told that its session has ended: ", std::string(ReasonName(reply.reason)), ", "));
+      Trace(absl::StrCat("is told that its session has ended: ",
+                         std::string(ReasonName(reply.reason))));
       if (reply.code == absl::StatusCode::kNotFound) {
         LoseSession();
       } else {

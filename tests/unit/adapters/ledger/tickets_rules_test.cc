@@ -140,8 +140,7 @@ TEST_CASE("a daemon that a session has left makes no offer for it, and puts noth
   CHECK(bench.transaction.epochs[0].epoch == 2);
 }
 
-TEST_CASE(
-    "the assignment to an offer is an event like any other grant, and in no notice") {
+TEST_CASE("the assignment to an offer is an event like any other grant, and in no notice") {
   Bench bench;
   CreateQueue(bench, "s", 1);
   Take(*bench.editor, TakeOf("s", 1), bench.context);
