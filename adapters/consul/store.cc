@@ -36,8 +36,8 @@ constexpr int kPauseStepsMax = 20;
 constexpr int kWritingsMax = 50;
 // Each makes sixty places, or takes as many away.
 constexpr int kPreparationsMax = 40;
-constexpr size_t kWordsKeptMax = 256;
-constexpr size_t kWordsDroppedAtOnce = 30;
+constexpr size_t kNoticesKeptMax = 256;
+constexpr size_t kNoticesDroppedAtOnce = 30;
 
 absl::Status Dead() {
   return absl::FailedPreconditionError(
@@ -258,16 +258,16 @@ bool ConsulStore::TakeMissedNotices() { return std::exchange(missed_, false); }
 void ConsulStore::HearNotices(const std::string& body, std::vector<ledger::ChangeNotice>* notices) {
   const absl::StatusOr<std::vector<Entry>> entries = ReadEntries(body);
   if (!entries.ok()) return upkeep_->Failed(UpkeepWork::kNotices, entries.status());
-  const uint64_t heard = mail_index_;
+  const uint64_t heard = notices_index_;
   for (const Entry& entry : *entries) {
-    mail_index_ = std::max(mail_index_, entry.modify_index);
+    notices_index_ = std::max(notices_index_, entry.modify_index);
     std::optional<std::string> name = Keys::NameIn(entry.key, keys_.Notices(self_.number));
     if (entry.modify_index <= heard || !name) continue;
     uint64_t revision = 0;
     if (!absl::SimpleAtoi(entry.value, &revision)) revision = 0;
     notices->push_back({*std::move(name), revision, ""});
   }
-  if (entries->size() > kWordsKeptMax) DropNotices(*entries);
+  if (entries->size() > kNoticesKeptMax) DropNotices(*entries);
 }
 
 // Notices that were heard need not stay; one that was rewritten meanwhile is heard next time. What fails is tried
@@ -275,7 +275,7 @@ void ConsulStore::HearNotices(const std::string& body, std::vector<ledger::Chang
 void ConsulStore::DropNotices(const std::vector<Entry>& entries) {
   TransactionRequest request;
   for (const Entry& entry : entries) {
-    if (request.size() + 2 > 2 * kWordsDroppedAtOnce) break;
+    if (request.size() + 2 > 2 * kNoticesDroppedAtOnce) break;
     if (!Keys::NameIn(entry.key, keys_.Notices(self_.number))) continue;
     request.Check(entry.key, entry.modify_index);
     request.Delete(entry.key);

@@ -162,7 +162,7 @@ class ConsulStore : public ledger::SharedStore {
   // come, are noticed. And until when they are watched.
   absl::flat_hash_map<std::string, SteadyTime> shared_;
   SteadyTime looked_at_{};
-  uint64_t mail_index_ = 0;  // The newest that was heard.
+  uint64_t notices_index_ = 0;  // The newest that was heard.
   bool missed_ = true;
   std::function<int64_t()> now_unix_ms_ = [] { return int64_t{0}; };
   std::unique_ptr<Writer> writer_;  // Of the commit under way or unknown.

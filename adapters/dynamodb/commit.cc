@@ -266,7 +266,7 @@ void DynamoStore::Writer::Win(Transaction* transaction) {
     memory.Keep(planned.name, planned.written);
     transaction->semaphores[i].revision = planned.revision;
   }
-  RunUpkeep(&store_->client_, late_mail_, UpkeepWork::kNotices, store_->options_.upkeep.get(),
+  RunUpkeep(&store_->client_, late_notices_, UpkeepWork::kNotices, store_->options_.upkeep.get(),
             store_->Deadline());
 }
 

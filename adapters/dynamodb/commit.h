@@ -89,7 +89,7 @@ class DynamoStore::Writer {
   std::vector<std::pair<Id, ledger::SessionPtr>> sessions_;  // As they then are; nullptr: gone.
   std::vector<std::pair<Id, std::string>> indexed_;
   std::vector<std::string> hosted_at_;
-  std::vector<Request> late_mail_;
+  std::vector<Request> late_notices_;
 };
 
 // What is only read is a condition of the transaction up to this many; more of them are looked at

@@ -90,7 +90,7 @@ void DynamoStore::Writer::AddNotice(const Transaction& transaction) {
       request_.Put(item);
     } else {
       // Not over a newer notice, which others may have written by then.
-      late_mail_.push_back(
+      late_notices_.push_back(
           PutItem(store_->table_, item, Condition::Below("revision", notice.revision)));
     }
   }

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kShareOfSilence = 8;
 // Notices that were received cost nothing while all of them fit the 4 KB that are read at once anyway.
-constexpr size_t kWordsLeft = 16;
-constexpr size_t kWordsDroppedAtOnce = 16;
+constexpr size_t kNoticesLeft = 16;
+constexpr size_t kNoticesDroppedAtOnce = 16;
 // One that is written again and again would be deleted in vain.
 constexpr std::chrono::seconds kHeardLongAgo{10};
 constexpr size_t kNoticesKeptMax = 10'000;
@@ -63,8 +63,8 @@ NoticeSorter::Sorted NoticeSorter::Sort(const std::vector<json>& items, SteadyTi
       heard.stamp = notice->stamp;
       heard.at = now;
       sorted.notices.push_back({notice->semaphore, notice->revision, std::move(notice->details)});
-    } else if (items.size() > kWordsLeft && now - heard.at >= kHeardLongAgo &&
-               sorted.heard_long_ago.size() < kWordsDroppedAtOnce) {
+    } else if (items.size() > kNoticesLeft && now - heard.at >= kHeardLongAgo &&
+               sorted.heard_long_ago.size() < kNoticesDroppedAtOnce) {
       sorted.heard_long_ago.push_back(*std::move(notice));
     }
   }

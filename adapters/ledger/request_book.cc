@@ -292,6 +292,10 @@ void RequestBook::ForgetClients(Transaction* transaction) {
       clients_.Use(oldest, now);
       continue;
     }
+    if (!oldest->stored) {  // Of a batch that has failed: the store has nothing to forget.
+      clients_.Forget(oldest->number);
+      continue;
+    }
     transaction->forgotten_clients.push_back(oldest->number);
     clients_.Use(oldest, now);  // Forgotten for good when the commit has won.
   }

@@ -100,6 +100,9 @@ absl::StatusOr<StoredSemaphore> ReadStored(const std::string& name, const json& 
     stored.slots = SlotsOf(read.at("slots"));
     stored.doubtful = SlotsOf(read.at("doubtful"));
     stored.making = read.value("making", false);
+    // It would be written into the registry, which other semaphores share.
+    if (stored.incarnation > kGenerationMax)
+      throw std::out_of_range("an incarnation that cannot be");
     if (row.limit > kSlotMax) throw std::out_of_range("a limit that cannot be");
   } catch (const std::exception& error) {
     return absl::DataLossError(absl::StrCat("rabbitmq: the settings of ", name,

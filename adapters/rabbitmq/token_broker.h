@@ -52,6 +52,9 @@ struct StoredSemaphore {
   size_t excess() const { return slots.size() > wanted() ? slots.size() - wanted() : 0; }
 };
 
+// Of incarnations, and of tokens' bases above the 32 bits that count what is granted.
+inline constexpr uint64_t kGenerationMax = uint64_t{1} << 31;
+
 // A permit's message.
 struct Token {
   uint32_t slot = 0;

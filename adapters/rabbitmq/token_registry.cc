@@ -18,8 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr int kRegistryParts = 32;
-// Tokens begin with it, above the 32 bits that count what is granted.
-constexpr uint64_t kGenerationMax = uint64_t{1} << 31;
 
 struct RegistryContent {
   uint64_t generation = 0;
@@ -105,6 +103,9 @@ absl::StatusOr<uint64_t> TokenBroker::NextGeneration(const std::string& name, bo
   absl::StatusOr<RegistryContent> registry = ReadRegistry(RegistryOf(name), **document);
   if (!registry.ok()) return registry.status();
   registry->generation = std::max(registry->generation, of) + 1;
+  if (registry->generation > kGenerationMax)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("rabbitmq: ", RegistryOf(name), " has given out all its numbers"));
   if (is_there) registry->names.insert(name);
   if (!is_there) registry->names.erase(name);
   if (absl::Status status = (*document)->Write(JsonOf(*registry)); !status.ok()) return status;

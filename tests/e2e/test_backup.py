@@ -1,5 +1,6 @@
 """`semaphored backup`: a copy of the embedded store of a daemon that runs."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -62,9 +63,11 @@ class BackUpCase(unittest.TestCase):
     def copy_has_no_name(self):
         """A kill before that leaves an empty file, which the next back-up replaces."""
         folder = f"/proc/{self.daemon.process.pid}/fd"
-        return any(os.readlink(os.path.join(folder, each)).endswith(".backup (deleted)")
-                   for each in os.listdir(folder)
-                   if os.path.islink(os.path.join(folder, each)))
+        for each in os.listdir(folder):
+            with contextlib.suppress(FileNotFoundError):  # Closed since it was listed.
+                if os.readlink(os.path.join(folder, each)).endswith(".backup (deleted)"):
+                    return True
+        return False
 
     def names(self):
         return sorted(os.listdir(self.daemon.folder))

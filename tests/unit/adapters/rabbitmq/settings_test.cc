@@ -468,6 +468,10 @@ TEST_CASE("rabbitmq settings: what cannot be, and another program has written, i
     write(field, nlohmann::json::parse("[[1,2]]"));
     CHECK(broker.Read(name.text).ok());
   }
+  write("incarnation", uint64_t{1} << 32);
+  CHECK(absl::IsDataLoss(broker.Read(name.text).status()));
+  write("incarnation", 1);
+  CHECK(broker.Read(name.text).ok());
   write("limit", 2'000'000);
   CHECK(absl::IsDataLoss(broker.Read(name.text).status()));
   CHECK_FALSE(ReadToken(R"({"slot":2000000,"base":1})").has_value());
