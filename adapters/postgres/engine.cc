@@ -159,7 +159,10 @@ std::string ConnectionSettings(std::chrono::milliseconds timeout,
       "; SET search_path = pg_catalog; SET client_min_messages = error; SET TimeZone = 'UTC'"
       "; SET synchronous_commit = ",
       // Whatever the server's setting is: the outcome that a client receives is on disk.
-      "'on'");
+      "'on'"
+      // Postgres 13 has no such setting. No statement looks for one row twice, so a memory of what was found only costs.
+      "; SELECT set_config(name, 'off', false) FROM pg_catalog.pg_settings WHERE name = "
+      "'enable_memoize'");
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> OpenPostgres(const std::string& url) {

@@ -66,8 +66,8 @@ CREATE TABLE semaphored.semaphores (
 -- not ended; one that has ended had as many as there are rows with its history_number.
 CREATE TABLE semaphored.leases (
   semaphore       text COLLATE "C" NOT NULL,
-  slot            integer NOT NULL CHECK (slot >= 1),
-  kind            "char" NOT NULL CHECK (kind IN ('d', 's')),  -- d: a daemon's; s: taken by claim(), from SQL.
+  slot            integer NOT NULL,         -- From 1.
+  kind            "char" NOT NULL,  -- d: a daemon's; s: taken by claim(), from SQL.
   claim           uuid NOT NULL,            -- The lease; rows of one lease have the same.
   token           bigint NOT NULL,
   holder          text NOT NULL,
@@ -92,9 +92,10 @@ CREATE TABLE semaphored.leases (
   end_cause       smallint,                 -- 1 released, 2 expired, 3 revoked, 4 recalled, 5 destroyed, 6 disconnected, 7 unknown.
   history_number  bigint,                   -- Null too where only a part of a lease was given back.
   -- An end has a time and a cause. (A statement that knows only of the times, as in the recipe that this table is modelled
-  -- on, is refused: it would end the leases of others.)
-  CONSTRAINT ended_with_cause CHECK ((end_cause IS NULL) = (completed_at IS NULL AND timed_out_at IS NULL)),
-  CONSTRAINT ended_once CHECK (completed_at IS NULL OR timed_out_at IS NULL)
+  -- on, is refused: it would end the leases of others.) One constraint, since the server compiles each one for every statement.
+  CONSTRAINT ended_with_cause CHECK (
+    slot >= 1 AND kind IN ('d', 's') AND (completed_at IS NULL OR timed_out_at IS NULL)
+    AND (end_cause IS NULL) = (completed_at IS NULL AND timed_out_at IS NULL))
 ) WITH (fillfactor = 80);
 -- The database itself refuses a slot twice.
 CREATE UNIQUE INDEX one_lease_per_slot ON semaphored.leases (semaphore, slot)
@@ -162,7 +163,7 @@ CREATE TABLE semaphored.requests (
   incarnation integer NOT NULL,             -- or, when that has ended, any other.
   lane        integer NOT NULL,
   CONSTRAINT accepted_once PRIMARY KEY (client_id, sequence)
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 50);  -- Every second row changes once, within its page: no index is written.
 -- Requests of the client below this number have been forgotten, but for those that are pinned.
 CREATE TABLE semaphored.clients (
   client_id text COLLATE "C" PRIMARY KEY,
@@ -316,6 +317,7 @@ LANGUAGE plpgsql AS $function$
 DECLARE
   counted integer;
   each_floor semaphored.request_floor;
+  floor_before bigint;
   violated text;
   key text;
   drawn text;
@@ -417,7 +419,7 @@ BEGIN
     INSERT INTO semaphored.semaphores AS s (name, permits, backfill, longest_hold_ms, recall_grace_ms, permits_per_holder,
                                             waiters_max, paused, destroying, made_on_use, intentions, revision, created_at, owner)
       SELECT w.name, w.permits, w.backfill, w.longest_hold_ms, w.recall_grace_ms, w.permits_per_holder,
-             w.waiters_max, w.paused, w.destroying, w.made_on_use, w.intentions, 0, to_timestamp(w.created_at_ms / 1000.0), w.owner
+             w.waiters_max, w.paused, w.destroying, w.made_on_use, w.intentions, 0, to_timestamp(w.created_at_ms * 0.001::float8), w.owner
       FROM unnest(semaphores_written) AS w
       ON CONFLICT (name) DO UPDATE SET permits = excluded.permits, backfill = excluded.backfill,
         longest_hold_ms = excluded.longest_hold_ms, recall_grace_ms = excluded.recall_grace_ms,
@@ -451,8 +453,8 @@ BEGIN
   IF cardinality(leases_ended) > 0 THEN
     UPDATE semaphored.leases l SET
         completed_at = CASE WHEN e.cause <> 2 THEN CASE e.ended_at_ms WHEN 0 THEN clock_timestamp()
-                         ELSE to_timestamp(e.ended_at_ms / 1000.0) END END,
-        timed_out_at = CASE WHEN e.cause = 2 THEN to_timestamp(e.ended_at_ms / 1000.0) END,
+                         ELSE to_timestamp(e.ended_at_ms * 0.001::float8) END END,
+        timed_out_at = CASE WHEN e.cause = 2 THEN to_timestamp(e.ended_at_ms * 0.001::float8) END,
         end_cause = e.cause, history_number = e.history_number
       -- All slots of a lease have one number.
       FROM (SELECT n.*, unnest(n.slots) AS slot
@@ -482,17 +484,15 @@ BEGIN
   END IF;
   IF cardinality(leases_granted) > 0 THEN
     -- Their semaphores are locked: a later grant of the same slot draws a higher one.
-    FOR i IN 1 .. cardinality(leases_granted) LOOP
-      tokens[i] := nextval('semaphored.tokens');
-    END LOOP;
+    SELECT array_agg(nextval('semaphored.tokens')) INTO tokens FROM generate_series(1, cardinality(leases_granted));
     INSERT INTO semaphored.leases (semaphore, slot, kind, claim, token, holder, owner, session, client_id, sequence, fingerprint,
                                    node, incarnation, epoch, ttl_ms, priority, queue_order, recall_reason, recall_grace_ms, moved_from,
                                    created_at, completed_at, timed_out_at, end_cause, history_number)
       SELECT g.semaphore, unnest(g.slots), 'd', g.claim, tokens[g.ordinality], g.holder, g.owner, g.session, g.client_id, g.sequence, g.fingerprint,
              g.node, g.incarnation, g.epoch, g.ttl_ms, g.priority, g.queue_order, g.recall_reason, g.recall_grace_ms, g.moved_from,
-             to_timestamp(g.created_at_ms / 1000.0),
-             CASE WHEN g.end_cause NOT IN (0, 2) THEN to_timestamp(g.ended_at_ms / 1000.0) END,
-             CASE WHEN g.end_cause = 2 THEN to_timestamp(g.ended_at_ms / 1000.0) END,
+             to_timestamp(g.created_at_ms * 0.001::float8),
+             CASE WHEN g.end_cause NOT IN (0, 2) THEN to_timestamp(g.ended_at_ms * 0.001::float8) END,
+             CASE WHEN g.end_cause = 2 THEN to_timestamp(g.ended_at_ms * 0.001::float8) END,
              NULLIF(g.end_cause, 0), g.history_number
       FROM (SELECT o.*, CASE WHEN o.end_cause <> 0 THEN nextval('semaphored.history_numbers') END AS history_number
               FROM unnest(leases_granted) WITH ORDINALITY AS o OFFSET 0) AS g;
@@ -512,7 +512,7 @@ BEGIN
     INSERT INTO semaphored.waiters (semaphore, queue_order, priority, claim, permits, holder, owner, session, client_id, sequence,
                                     fingerprint, node, incarnation, epoch, ttl_ms, queued_at, works)
       SELECT n.semaphore, n.queue_order, n.priority, n.claim, n.permits, n.holder, n.owner, n.session, n.client_id, n.sequence,
-             n.fingerprint, n.node, n.incarnation, n.epoch, n.ttl_ms, to_timestamp(n.queued_at_ms / 1000.0), n.works
+             n.fingerprint, n.node, n.incarnation, n.epoch, n.ttl_ms, to_timestamp(n.queued_at_ms * 0.001::float8), n.works
       FROM unnest(waiters_new) AS n;
   END IF;
 
@@ -565,7 +565,7 @@ BEGIN
              k.lease, k.reasons, CASE k.changed
                WHEN 0 THEN (SELECT s.revision FROM semaphored.semaphores s WHERE s.name = k.semaphore) ELSE k.changed END,
              k.max_attempts, k.back_off_initial_ms, k.back_off_percent, k.back_off_max_ms,
-             k.content_type, k.trace, k.owner, to_timestamp(k.enqueued_at_ms / 1000.0), k.payload_bytes
+             k.content_type, k.trace, k.owner, to_timestamp(k.enqueued_at_ms * 0.001::float8), k.payload_bytes
       FROM unnest(tickets_new) AS k;
   END IF;
 
@@ -584,15 +584,22 @@ BEGIN
   END IF;
   IF cardinality(request_floors) > 0 THEN
     -- From where the last one ended: the index still shows what was deleted before. (A pinned row stays; when its claim has ended, a
-    -- daemon finds it as it walks along the table from time to time.)
+    -- daemon finds it as it walks along the table from time to time.) A floor that another commit is just raising is left alone: lanes
+    -- that serve one client would wait for each other, and the next commit that raises it deletes these rows as well.
     FOREACH each_floor IN ARRAY request_floors LOOP
+      SELECT c.floor INTO floor_before FROM semaphored.clients c WHERE c.client_id = each_floor.client_id
+        FOR NO KEY UPDATE SKIP LOCKED;
+      IF NOT FOUND THEN
+        CONTINUE WHEN EXISTS (SELECT 1 FROM semaphored.clients c WHERE c.client_id = each_floor.client_id);
+        INSERT INTO semaphored.clients (client_id, floor) VALUES (each_floor.client_id, 0) ON CONFLICT DO NOTHING;
+        CONTINUE WHEN NOT FOUND;
+        floor_before := 0;
+      END IF;
+      CONTINUE WHEN each_floor.below <= floor_before;
       DELETE FROM semaphored.requests r WHERE r.client_id = each_floor.client_id AND r.sequence < each_floor.below
-        AND r.sequence >= COALESCE((SELECT c.floor FROM semaphored.clients c WHERE c.client_id = each_floor.client_id), 0)
-        AND r.state NOT IN (1, 2);
+        AND r.sequence >= floor_before AND r.state NOT IN (1, 2);
+      UPDATE semaphored.clients c SET floor = each_floor.below WHERE c.client_id = each_floor.client_id;
     END LOOP;
-    INSERT INTO semaphored.clients AS c (client_id, floor)
-      SELECT f.client_id, max(f.below) FROM unnest(request_floors) AS f GROUP BY f.client_id ORDER BY f.client_id
-      ON CONFLICT (client_id) DO UPDATE SET floor = greatest(c.floor, excluded.floor);
   END IF;
   IF cardinality(clients_forgotten) > 0 THEN
     -- Where another lane still knows the client, what is forgotten here is below its floor from now on: it is not done again.

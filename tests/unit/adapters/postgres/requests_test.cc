@@ -257,6 +257,29 @@ TEST_CASE("postgres requests: a commit whose answer was lost knows its own row a
 
 // ---- what may be forgotten, and what may not ----
 
+TEST_CASE(
+    "postgres requests: a floor that another commit is raising is left to the next that raises it",
+    "[postgres]") {
+  Two two;
+  for (const uint64_t sequence : {1, 2}) {
+    REQUIRE(Insert(two.a, MakeRequest(sequence, State::kDone)) == Kind::kWon);
+  }
+  REQUIRE(RaiseFloor(two.a, 1) == Kind::kWon);
+  two.sql.Run("BEGIN; UPDATE semaphored.clients SET floor = 2");
+  Transaction raise = Batch(two.b);
+  raise.request_floors.push_back({1, 3});
+  auto raised = std::async(std::launch::async, [&] { return two.b.Commit(raise).kind; });
+  const bool waited = raised.wait_for(milliseconds(4000)) != std::future_status::ready;
+  two.sql.Run("ROLLBACK");
+  CHECK_FALSE(waited);
+  REQUIRE(raised.get() == Kind::kWon);
+  CHECK(two.Rows() == 2);
+  CHECK(Find(two.a, 1).row);
+  REQUIRE(RaiseFloor(two.a, 3) == Kind::kWon);
+  CHECK(two.Rows() == 0);
+  CHECK(Find(two.b, 2).too_old);
+}
+
 TEST_CASE("postgres requests: a late repeat is too old at a daemon that does not know the floor",
           "[postgres]") {
   Two two;
