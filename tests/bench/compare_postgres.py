@@ -226,7 +226,7 @@ def main():
                         help="where semaphored and semaphored_bench are (build/release/bin)")
     parser.add_argument("--work-dir", default=os.environ.get("TMPDIR", "/tmp"),
                         help="the data folder is made below it; it must be on a real disk")
-    parser.add_argument("--lanes", type=int, default=4, help="of the daemons and of bare (4)")
+    parser.add_argument("--lanes", type=int, default=2, help="of the daemons and of bare (2, as the daemon's default)")
     parser.add_argument("--batch", type=int, default=64, help="operations in a commit of bare (64)")
     parser.add_argument("--json", help="writes all figures to this file too")
     parser.add_argument("--no-count", action="store_true", help="does not count statements")

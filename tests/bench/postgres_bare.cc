@@ -25,7 +25,7 @@ constexpr const char* kHolder = "host-17/4242";
 constexpr const char* kPrepare =
     "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;"
     "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off;"
-    "SET enable_sort = off; SET jit = off";
+    "SET enable_sort = off; SET enable_memoize = off; SET jit = off";
 // As the daemon's: requests are forgotten below a window, some at a time.
 constexpr uint64_t kWindow = 8 * 1024;
 constexpr uint64_t kPrunedEvery = 256;
