@@ -1,5 +1,6 @@
 #include "server/rpc/reactor.h"
 
+#include <grpc/grpc.h>
 #include <grpc/support/time.h>
 #include <sched.h>
 
@@ -11,6 +12,13 @@ namespace {
 
 // So many events are handled before posted tasks get their turn.
 constexpr int kEventsPerTurn = 256;
+
+std::unique_ptr<grpc::CompletionQueue> QueueWithoutSockets() {
+  constexpr grpc_completion_queue_attributes kAttributes = {GRPC_CQ_CURRENT_VERSION, GRPC_CQ_NEXT,
+                                                            GRPC_CQ_NON_POLLING, nullptr};
+  return std::make_unique<grpc::CompletionQueue>(grpc_completion_queue_create(
+      grpc_completion_queue_factory_lookup(&kAttributes), &kAttributes, nullptr));
+}
 
 }  // namespace
 
@@ -24,7 +32,7 @@ Reactor::Reactor(const Clock* clock, std::unique_ptr<grpc::ServerCompletionQueue
 
 Reactor::Reactor(const Clock* clock)
     : clock_(clock),
-      queue_(std::make_unique<grpc::CompletionQueue>()),
+      queue_(QueueWithoutSockets()),
       event_time_(clock->Now()),
       driver_due_(SteadyTime::max()) {}
 

@@ -75,7 +75,8 @@ class Reactor {
 
   // The clock outlives it.
   Reactor(const Clock* clock, std::unique_ptr<grpc::ServerCompletionQueue> queue);
-  // For clients alone.
+  // For clients of channels within the process alone: no socket is polled for them. (All threads that poll share
+  // gRPC's one epoll, and take each other's events: a second one costs each hand-off two changes of threads.)
   explicit Reactor(const Clock* clock);
   ~Reactor();
   Reactor(const Reactor&) = delete;
