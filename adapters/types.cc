@@ -1,16 +1,29 @@
 #include "adapters/types.h"
 
+#include <array>
+
 namespace semaphored {
 namespace {
 
+constexpr uint8_t kNoDigit = 0xff;
+constexpr std::array<uint8_t, 256> kDigitOf = [] {
+  std::array<uint8_t, 256> values{};
+  values.fill(kNoDigit);
+  for (uint8_t i = 0; i < 10; ++i) values['0' + i] = i;
+  for (uint8_t i = 0; i < 6; ++i) values['a' + i] = static_cast<uint8_t>(10 + i);
+  return values;
+}();
+
+// One pass without a branch for each digit: it is done for each id that a client sends.
 std::optional<uint64_t> ParseHex16(std::string_view text) {
   uint64_t value = 0;
-  for (char c : text) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-    if (digit < 0) return std::nullopt;
-    value = value << 4 | static_cast<uint64_t>(digit);
+  uint8_t seen = 0;
+  for (const char c : text) {
+    const uint8_t digit = kDigitOf[static_cast<uint8_t>(c)];
+    seen |= digit;
+    value = value << 4 | (digit & 15);
   }
-  return value;
+  return seen > 15 ? std::nullopt : std::optional(value);
 }
 
 }  // namespace

@@ -225,7 +225,7 @@ absl::Status LedgerAdapter::Decide(absl::Span<const Submission> batch, int attem
   decided->outcomes.reserve(batch.size());
   core_.requests.BeginBatch();
   if (absl::Status status = view_->Prepare(batch); !status.ok()) return status;
-  Editor editor(&core_.state, &decided->transaction);
+  Editor editor(&core_.state, &decided->transaction, batch.size());
   if (batch.empty()) Serve(editor);
   for (const Submission& submission : batch) {
     editor.BeginCommand();

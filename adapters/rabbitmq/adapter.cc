@@ -317,7 +317,7 @@ absl::Status BrokerAdapter::Decide(absl::Span<const Submission> batch, int attem
   decided->outcomes.reserve(batch.size());
   core_.requests.BeginBatch();
   if (absl::Status status = Prepare(batch); !status.ok()) return status;
-  Editor editor(&core_.state, &decided->transaction);
+  Editor editor(&core_.state, &decided->transaction, batch.size());
   in_use_.CarryOut(editor);
   if (batch.empty()) {
     for (const std::string& name : core_.serving.names()) {

@@ -105,6 +105,7 @@ void LaneCore::Fail(std::vector<Job> jobs, const absl::Status& status, bool retr
 }
 
 void LaneCore::Absorb(StepResult step, std::vector<Job>* jobs, LaneResults* results) {
+  results->finished.reserve(results->finished.size() + jobs->size());
   for (size_t i = 0; i < jobs->size(); ++i) {
     Job& job = (*jobs)[i];
     if (step.outcomes[i].kind == OutcomeKind::kUnknown) {

@@ -21,7 +21,12 @@ constexpr char kSeparator = '#';  // Not part of any semaphore's name.
 
 void AppendHex(uint64_t value, std::string* text) {
   constexpr char kDigits[] = "0123456789abcdef";
-  for (int shift = 60; shift >= 0; shift -= 4) text->push_back(kDigits[(value >> shift) & 15]);
+  char digits[16];
+  for (char& digit : digits) {
+    digit = kDigits[value >> 60];
+    value <<= 4;
+  }
+  text->append(digits, sizeof digits);
 }
 
 std::string_view RecallText(Recall::Reason reason) {

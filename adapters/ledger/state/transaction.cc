@@ -23,6 +23,15 @@ RequestRow RequestOf(const std::string& semaphore, const Claim& claim, RequestRo
   return row;
 }
 
+Editor::Editor(LedgerState* state, Transaction* transaction, size_t commands)
+    : state_(state), transaction_(transaction) {
+  // Most commands write one request and touch one semaphore.
+  transaction_->semaphores.reserve(commands);
+  index_.reserve(commands);
+  requests_index_.reserve(commands);
+  requests_.reserve(commands);
+}
+
 SemaphoreDelta& Editor::DeltaOf(Semaphore* semaphore) {
   if (semaphore == last_) return transaction_->semaphores[last_index_];
   const auto [at, is_new] =

@@ -104,8 +104,8 @@ struct Transaction {
 // only through it.
 class Editor {
  public:
-  // Both outlive the editor.
-  Editor(LedgerState* state, Transaction* transaction) : state_(state), transaction_(transaction) {}
+  // Both outlive the editor. `commands`: about how many there are.
+  Editor(LedgerState* state, Transaction* transaction, size_t commands = 0);
 
   LedgerState& state() { return *state_; }
   Semaphore* Find(std::string_view name) { return state_->Find(name); }
