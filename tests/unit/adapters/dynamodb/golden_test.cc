@@ -2,6 +2,8 @@
 #include "tests/unit/adapters/golden.h"
 
 #include <functional>
+#include <initializer_list>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -226,6 +228,54 @@ TEST_CASE("dynamodb golden: a request and a node as they stand in a table", "[dy
   CHECK(nodes[1].counter == 3);
   CHECK(nodes[1].daemon == "{}");
   CHECK((nodes[1].stopped && !nodes[1].dead));
+}
+
+// Beside the rows: what a commit writes so that it can be found, and what is left of a lease that has ended.
+TEST_CASE("dynamodb golden: the lane, the names, the indexes and the history of a commit",
+          "[dynamodb]") {
+  const StoreTable table;
+  OpenStore open = Open(table, {.now_unix_ms = [] { return int64_t{1'700'000'000'000}; }});
+  const SemaphoreRow row = Make(open, "s");
+  auto session = std::make_shared<Session>(golden::FullSession());
+  session->host = open.self;
+  auto lease = std::make_shared<Lease>(*MakeLease(open, 1));
+  lease->session = session->id;
+  lease->epoch = session->epoch;
+  ledger::Transaction grant = Grant(open, row, lease);
+  grant.new_clients.push_back({7, "client"});
+  grant.sessions.push_back({nullptr, session});
+  // Only detached claims are found by their host.
+  grant.semaphores[0].leases.push_back({nullptr, MakeLease(open, 2, 2), EndCause::kNone});
+  REQUIRE(open.Commit(grant).kind == ledger::CommitResult::Kind::kWon);
+  const auto without = [](json item, std::initializer_list<const char*> names) {
+    for (const char* name : names) CHECK(item.erase(name) == 1);
+    return item.dump();
+  };
+  // (The commit's own mark is another one each time.)
+  CheckStored(without(table.Item(LaneKey(open.self, 0)), {"last"}),
+              R"({"PK":{"S":"LANE#1"},"SK":{"S":"00000001#00000000"},"commits":{"N":"2"},)"
+              R"("generation":{"N":"1700000000"}})");
+  CheckStored(table.Item(NameKey("s")).dump(),
+              R"({"PK":{"S":"SEMAPHORE"},"SK":{"S":"s"},"permits":{"N":"4"}})");
+  CheckStored(table.Item(SessionAtKey(session->id, "s")).dump(),
+              R"({"PK":{"S":"SESSION#00000000000000010000000000000002"},"SK":{"S":"AT#s"}})");
+  CheckStored(table.Item(HostedSessionKey(1, session->id)).dump(),
+              R"({"PK":{"S":"HOST#1"},"SK":{"S":"SESSION#00000000000000010000000000000002"}})");
+  CheckStored(without(table.Item(HostAtKey(1, "s")), {"stamp"}),
+              R"({"PK":{"S":"HOST#1"},"SK":{"S":"AT#s"}})");
+
+  ledger::Transaction release = Touch(open, After(grant));
+  release.semaphores[0].leases.push_back({lease, nullptr, EndCause::kRevoked});
+  release.history.push_back({0, "s", lease, 1'700'000'000'500, EndCause::kRevoked});
+  REQUIRE(open.Commit(release).kind == ledger::CommitResult::Kind::kWon);
+  const std::vector<json> history = table.Items("HISTORY#s");
+  REQUIRE(history.size() == 1);
+  json of_lease = WriteLease({"HISTORY#s", history[0].at("SK").at("S").get<std::string>()}, *lease,
+                             lease->token, StoredNameOf);
+  of_lease["ended_at_unix_ms"] = Number(int64_t{1'700'000'000'500});
+  of_lease["cause"] = Number(uint64_t{3});
+  of_lease["expires_at_s"] = Number(uint64_t{1'700'000'000 + 7 * 24 * 3600});
+  CheckStored(history[0].dump(), of_lease.dump());
 }
 
 std::string UrlOf(const StoreTable& table) {

@@ -3,6 +3,7 @@
 #include "tests/unit/adapters/golden.h"
 
 #include <chrono>
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -14,6 +15,8 @@
 #include "adapters/common/seal.h"
 #include "adapters/ledger/requests.h"
 #include "adapters/ledger/rules/intentions.h"
+#include "adapters/ledger/state/request.h"
+#include "adapters/types.h"
 #include "catch2/catch_test_macros.hpp"
 
 namespace semaphored::ledger {
@@ -93,6 +96,28 @@ TEST_CASE("ledger golden: fingerprints of administrative acts") {
   CheckStored(of(AdminRequeue{{1, 2}}), "fa7385d14be5fa9392960a3c442061ce");
   CheckStored(of(AdminPurge{{1, 2}}), "9bc117d018a063eb210f71b7281fe3d7");
   CheckStored(of(AdminAdopt{3}), "1d1ff26dd435372974cbf7d2becb90fc");
+}
+
+// What stores keep as a number: what is added gets the next one.
+template <typename Enum>
+void CheckNumbers(uint8_t first, std::initializer_list<Enum> values) {
+  INFO(golden::kHelp);
+  for (const Enum value : values) CHECK(static_cast<uint8_t>(value) == first++);
+}
+
+TEST_CASE("ledger golden: the numbers of causes, reasons and states") {
+  using Reason = Recall::Reason;
+  using State = RequestRow::State;
+  CheckNumbers<EndCause>(0, {EndCause::kNone, EndCause::kReleased, EndCause::kExpired,
+                             EndCause::kRevoked, EndCause::kRecalled, EndCause::kDestroyed,
+                             EndCause::kDisconnected, EndCause::kUnknown, EndCause::kWaitExpired,
+                             EndCause::kCancelled, EndCause::kExceedsLimit, EndCause::kEngineLost});
+  CheckNumbers<Reason>(0, {Reason::kNone, Reason::kShrunk, Reason::kLongestHold,
+                           Reason::kAdministrator, Reason::kDestroyed});
+  CheckNumbers<State>(
+      1, {State::kWaiting, State::kGranted, State::kEnded, State::kWaitEnded, State::kDone});
+  CheckNumbers<TicketState>(
+      1, {TicketState::kQueued, TicketState::kDelayed, TicketState::kAssigned, TicketState::kDead});
 }
 
 TEST_CASE("ledger golden: intentions") {

@@ -1,6 +1,7 @@
 // What is in the database: the columns of the tables, and what columns encode.
 #include "tests/unit/adapters/golden.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,6 +67,110 @@ TEST_CASE("postgres golden: the columns of version 1", "[postgres]") {
       "' AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped GROUP BY c.relname) AS t"));
   CheckStored(columns, kColumns);
   CHECK(sql.Text("SELECT version || ' ' || oldest_daemon FROM semaphored.store") == "1 1");
+}
+
+// Of all rows in the order of `key`, without what the server counts or reads off its clock.
+std::string RowsOf(Client& sql, const std::string& table, const std::string& key,
+                   const std::string& columns) {
+  return sql.Text(absl::StrCat("SELECT string_agg(concat_ws(' ', ", columns, "), E'\\n' ORDER BY ",
+                               key, ") FROM semaphored.", table));
+}
+
+TEST_CASE("postgres golden: a semaphore, its leases and waiters, a session and a request",
+          "[postgres]") {
+  const TestSchema schema;
+  OpenStore open = Open(schema);
+  Client sql = schema.Connect();
+  auto session = std::make_shared<Session>(golden::FullSession());
+  auto lease = std::make_shared<Lease>(*golden::FullLease());
+  auto ended = std::make_shared<Lease>(*MakeLease(open, 5, 4));
+  auto waiter = std::make_shared<Waiter>(*golden::FullOffer());
+  session->host = lease->host = waiter->host = open.self;
+  lease->session = session->id;
+  lease->epoch = session->epoch;
+  lease->ticket = {};
+  lease->token = 0;
+  ended->granted_at_unix_ms = 1'700'000'000'000;
+  waiter->request = {7, 9, {}};
+  ledger::RequestChange granted;
+  granted.row = {{7, 8, {}},
+                 lease->fingerprint,
+                 ledger::RequestRow::State::kGranted,
+                 "team/db",
+                 lease->id,
+                 EndCause::kNone,
+                 0,
+                 0,
+                 false};
+
+  ledger::Transaction make = Begin(open);
+  make.new_clients.push_back({7, "client"});
+  make.sessions.push_back({nullptr, session});
+  ledger::SemaphoreDelta& made = make.semaphores.emplace_back();
+  made.name = "team/db";
+  made.after = golden::FullRow();
+  made.leases.push_back({nullptr, lease, EndCause::kNone});
+  made.leases.push_back({nullptr, ended, EndCause::kNone});
+  made.waiters.push_back({nullptr, waiter});
+  make.requests.push_back(granted);
+  REQUIRE(open.Commit(make).kind == ledger::CommitResult::Kind::kWon);
+  ledger::Transaction end = Begin(open);
+  Touch(end, LoadOne(open, "team/db").row).leases.push_back({ended, nullptr, EndCause::kRevoked});
+  end.history.push_back({0, "team/db", ended, 1'700'000'000'500, EndCause::kRevoked});
+  REQUIRE(open.Commit(end).kind == ledger::CommitResult::Kind::kWon);
+
+  CheckStored(RowsOf(sql, "semaphores", "name",
+                     "name, permits, backfill, longest_hold_ms, recall_grace_ms, "
+                     "permits_per_holder, waiters_max, paused, destroying, made_on_use, "
+                     "intentions, next_order, owner, (extract(epoch FROM created_at) * "
+                     "1000)::bigint"),
+              "team/db 3 t 1000 2000 2 50 t f t do 15 team-a 1700000000000");
+  CheckStored(RowsOf(sql, "sessions", "id",
+                     "id, node, incarnation, epoch, ttl_ms, client_id, release_on_disconnect, "
+                     "closing, holder, owner"),
+              "00000000-0000-0001-0000-000000000002 1 1 5 30000 client t t host team-a");
+  CheckStored(RowsOf(sql, "requests", "sequence",
+                     "client_id, sequence, fingerprint, state, semaphore, claim, cause, number, "
+                     "remaining, changed, node, incarnation, lane"),
+              "client 8 00000000-0000-000f-0000-000000000010 2 team/db "
+              "00000000-0000-0001-0000-000000000002 0 0 0 f 1 1 0");
+  CheckStored(RowsOf(sql, "waiters", "queue_order",
+                     "semaphore, queue_order, priority, claim, permits, holder, owner, session, "
+                     "client_id, sequence, fingerprint, node, incarnation, epoch, ttl_ms, works, "
+                     "(extract(epoch FROM queued_at) * 1000)::bigint"),
+              "team/db 14 -1000 00000000-0000-0001-0000-000000000002 6 host team-a "
+              "00000000-0000-0001-0000-000000000002 client 9 00000000-0000-000f-0000-000000000010 "
+              "1 1 11 86400000 t 1700000000000");
+  // A row for each slot. The lease that has ended is kept, with its cause and its time.
+  std::string stored;
+  for (const int slot : {1, 2, 3, 7, 9, 10}) {
+    absl::StrAppend(&stored, "team/db ", slot,
+                    " d 00000000-0000-0001-0000-000000000002 host team-a "
+                    "00000000-0000-0001-0000-000000000002 client 8 "
+                    "00000000-0000-000f-0000-000000000010 1 1 5 86400000 -1000 14 1 30000 17 "
+                    "1700000000000\n");
+    if (slot == 3) {
+      absl::StrAppend(&stored,
+                      "team/db 4 d 12345678-90ab-cdef-0000-000000000005 holder  "
+                      "12345678-90ab-cdef-0000-000000000005  0 "
+                      "00000000-0000-0000-0000-000000000000 1 1 1 30000 0 5 0 0 0 1700000000000 "
+                      "1700000000500 3\n");
+    }
+  }
+  stored.pop_back();
+  CheckStored(RowsOf(sql, "leases", "slot",
+                     "semaphore, slot, kind, claim, holder, owner, session, client_id, sequence, "
+                     "fingerprint, node, incarnation, epoch, ttl_ms, priority, queue_order, "
+                     "recall_reason, recall_grace_ms, moved_from, (extract(epoch FROM "
+                     "created_at) * 1000)::bigint, (extract(epoch FROM COALESCE(completed_at, "
+                     "timed_out_at)) * 1000)::bigint, end_cause"),
+              stored);
+  const ledger::LoadedSemaphore read = LoadOne(open, "team/db");
+  REQUIRE(read.leases.size() == 1);
+  CHECK(read.leases[0]->slots == lease->slots);
+  CHECK(read.leases[0]->recall == lease->recall);
+  REQUIRE(read.waiters.size() == 1);
+  CHECK((read.waiters[0]->works && read.waiters[0]->priority == -1000));
 }
 
 TEST_CASE("postgres golden: reasons of tickets") {

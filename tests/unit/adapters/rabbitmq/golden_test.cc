@@ -132,6 +132,18 @@ TEST_CASE("rabbitmq golden: documents that stand are read", "[rabbitmq]") {
     CHECK(read.slots == std::set<uint32_t>{1, 2, 3});
     CHECK((read.act == 41 && read.incarnation == 1 && read.doubtful.empty()));
   }
+  // Slot 2 has no token, and of that of slot 3 it is not known whether the broker has it.
+  const std::string doubtful =
+      absl::StrReplaceAll(kSettingsText, {{R"("doubtful":[])", R"("doubtful":[[3,3]])"},
+                                          {R"("slots":[[1,3]])", R"("slots":[[1,1],[3,3]])"}});
+  queues.Put("golden/db.semaphore.settings", doubtful);
+  const StoredSemaphore read = Persist([&] { return broker.Read("golden/db"); }).value().value();
+  CHECK(read.slots == std::set<uint32_t>{1, 3});
+  CHECK(read.doubtful == std::set<uint32_t>{3});
+  // One whose first tokens have not all arrived is no semaphore yet.
+  queues.Put("golden/db.semaphore.settings",
+             absl::StrReplaceAll(kSettingsText, {{R"("limit":3)", R"("limit":3,"making":true)"}}));
+  CHECK_FALSE(Persist([&] { return broker.Read("golden/db"); }).value());
   queues.Put("semaphored.registry.10", kRegistryText);
   CHECK(Persist([&] { return broker.Names("", "", 10); }).value() ==
         std::vector<std::string>{"golden/db"});
