@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/common/node_lives.h"
 #include "adapters/consul/commit.h"
 #include "adapters/consul/folder_tickets.h"
 #include "adapters/consul/format.h"
@@ -268,15 +269,7 @@ absl::StatusOr<ledger::SharedStore::SessionAt> ConsulStore::LoadSession(const Id
 }
 
 absl::StatusOr<ledger::SharedStore::Hosted> ConsulStore::HostedBy(absl::Span<const NodeRef> nodes) {
-  absl::flat_hash_map<uint32_t, uint32_t> incarnations;  // The last of each node's that counts.
-  for (const NodeRef& node : nodes) {
-    uint32_t& incarnation = incarnations[node.number];
-    incarnation = std::max(incarnation, node.incarnation);
-  }
-  const auto is_there = [&](const NodeRef& host) {
-    const auto node = incarnations.find(host.number);
-    return node != incarnations.end() && host.incarnation <= node->second;
-  };
+  const NodeLives lives(nodes);
   Hosted hosted;
   const absl::StatusOr<std::vector<Entry>> sessions = client_.ReadTree(keys_.Sessions());
   if (!sessions.ok()) return sessions.status();
@@ -284,14 +277,14 @@ absl::StatusOr<ledger::SharedStore::Hosted> ConsulStore::HostedBy(absl::Span<con
   for (const Entry& entry : *sessions) {
     // There may be very many of others.
     absl::StatusOr<SessionPtr> session =
-        KeepSession(entry, [&](const Session& each) { return is_there(each.host); });
+        KeepSession(entry, [&](const Session& each) { return lives.Contain(each.host); });
     if (!session.ok()) return session.status();
-    if (!is_there((*session)->host)) continue;
+    if (!lives.Contain((*session)->host)) continue;
     theirs.insert((*session)->id);
     hosted.sessions.push_back(*std::move(session));
   }
   const auto is_theirs = [&](const Claim& claim) {
-    return claim.detached() ? is_there(claim.host) : theirs.contains(claim.session);
+    return claim.detached() ? lives.Contain(claim.host) : theirs.contains(claim.session);
   };
   std::set<std::string> names;
   const absl::StatusOr<std::vector<Entry>> documents = client_.ReadTree(keys_.Documents());
@@ -311,7 +304,8 @@ absl::StatusOr<ledger::SharedStore::Hosted> ConsulStore::HostedBy(absl::Span<con
                             [&](const auto& each) { return is_theirs(*each.second); }) ||
         std::ranges::any_of(document->waiters,
                             [&](const auto& each) { return is_theirs(*each.second); }) ||
-        std::ranges::any_of(document->delays, is_there);
+        std::ranges::any_of(document->delays,
+                            [&](const NodeRef& host) { return lives.Contain(host); });
     if (has) names.insert(*name);
   }
   // A waiter that has moved to a page since the documents were read was in its document then.

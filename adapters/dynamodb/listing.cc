@@ -3,8 +3,8 @@
 #include <set>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
+#include "adapters/common/node_lives.h"
 #include "adapters/dynamodb/store.h"
 
 namespace semaphored::dynamodb {
@@ -41,15 +41,7 @@ absl::StatusOr<ledger::SharedStore::SessionAt> DynamoStore::LoadSession(const Id
 }
 
 absl::StatusOr<ledger::SharedStore::Hosted> DynamoStore::HostedBy(absl::Span<const NodeRef> nodes) {
-  absl::flat_hash_map<uint32_t, uint32_t> incarnations;  // The last of each node's that counts.
-  for (const NodeRef& node : nodes) {
-    uint32_t& incarnation = incarnations[node.number];
-    incarnation = std::max(incarnation, node.incarnation);
-  }
-  const auto is_there = [&](const NodeRef& host) {
-    const auto node = incarnations.find(host.number);
-    return node != incarnations.end() && host.incarnation <= node->second;
-  };
+  const NodeLives lives(nodes);
   std::set<uint32_t> numbers;
   for (const NodeRef& node : nodes) numbers.insert(node.number);
   std::vector<Range> ranges;
@@ -75,7 +67,7 @@ absl::StatusOr<ledger::SharedStore::Hosted> DynamoStore::HostedBy(absl::Span<con
   if (!rows.ok()) return rows.status();
   ranges.clear();
   for (SessionPtr& session : *rows) {
-    if (!is_there(session->host)) continue;
+    if (!lives.Contain(session->host)) continue;
     Range& range = ranges.emplace_back();
     range.partition = SessionPartition(session->id);
     range.from = kAt;

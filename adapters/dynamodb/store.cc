@@ -114,14 +114,7 @@ bool DynamoStore::RequestsLost(const Transaction& transaction, CommitResult* res
 // True: one of the many semaphores that were only read has changed, or it is not known.
 bool DynamoStore::ReadsChanged(const Transaction& transaction, CommitResult* result) {
   if (transaction.reads.size() <= kReadsMax) return false;
-  std::vector<SemaphoreRow> rows(transaction.reads.size());
-  std::vector<const SemaphoreRow*> pointers;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    rows[i].name = transaction.reads[i].semaphore;
-    rows[i].revision = transaction.reads[i].revision;
-    pointers.push_back(&rows[i]);
-  }
-  absl::StatusOr<std::vector<std::string>> changed = Changed(pointers);
+  absl::StatusOr<std::vector<std::string>> changed = StaleOf(transaction.reads);
   if (!changed.ok()) {
     *result = Failed(changed.status());
     return true;

@@ -85,14 +85,7 @@ void Conditions::AddConcerned(const SemaphoreDelta& delta, Transaction* transact
 CommitResult Conditions::Check(const Transaction& transaction) {
   CommitResult result;
   if (!transaction.reads.empty()) {
-    std::vector<SemaphoreRow> rows(transaction.reads.size());
-    std::vector<const SemaphoreRow*> pointers;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      rows[i].name = transaction.reads[i].semaphore;
-      rows[i].revision = transaction.reads[i].revision;
-      pointers.push_back(&rows[i]);
-    }
-    absl::StatusOr<std::vector<std::string>> changed = store_->Changed(pointers);
+    absl::StatusOr<std::vector<std::string>> changed = store_->StaleOf(transaction.reads);
     if (!changed.ok()) return Failed(changed.status());
     result.stale = *std::move(changed);
   }

@@ -92,18 +92,6 @@ Parts PartsOf(const Command& command, const LedgerState& state) {
   return {};
 }
 
-uint32_t CountAffected(const std::vector<Submission>& batch, const std::vector<Outcome>& outcomes) {
-  uint32_t affected = 0;
-  for (size_t i = 0; i < batch.size(); ++i) {
-    const auto* admin = std::get_if<AdminCommand>(&batch[i].command);
-    if (admin != nullptr && std::holds_alternative<AdminCancelTicket>(admin->act)) continue;
-    const auto* end = std::get_if<EndCommand>(&batch[i].command);
-    const bool is_lease = end == nullptr ? outcomes[i].affected() > 0 : !end->only_waiting;
-    if (outcomes[i].kind == OutcomeKind::kDone && is_lease) ++affected;
-  }
-  return affected;
-}
-
 bool IsCarriedOn(const Command& command) {
   const auto* admin = std::get_if<AdminCommand>(&command);
   return admin != nullptr && (std::holds_alternative<AdminResize>(admin->act) ||

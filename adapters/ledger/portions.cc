@@ -102,7 +102,7 @@ absl::StatusOr<uint32_t> Portions::RunParts(const std::vector<Command>& parts, S
     // Skipped, it would make the last part as large as the whole is.
     const auto busy = std::ranges::find(part.outcomes, OutcomeKind::kBusy, &Outcome::kind);
     if (busy != part.outcomes.end()) return absl::UnavailableError(busy->message);
-    affected += CountAffected(batch, part.outcomes);
+    for (const Outcome& outcome : part.outcomes) affected += outcome.affected();
     done += batch.size();
   }
   return affected;

@@ -1,5 +1,5 @@
-// A batch in as many commits as the engine and the data need: in parts that the engine takes at once,
-// and without the commands that fail alone. Used by one lane.
+// A batch in as many commits as the engine and the data need: in parts that fit into one commit each, and without the
+// commands that fail alone. Used by one lane.
 #pragma once
 
 #include <cstddef>
@@ -30,17 +30,17 @@ class Portions {
 
   // How many rows one commit may change for acts that are carried on, as far as is known.
   uint32_t changes_max() const { return changes_max_; }
-  // The engine does not take as much. False: it is no less if acts are carried on in smaller steps.
+  // The commit was too large for the engine. False: smaller steps would not make it smaller.
   bool TakeSmallerSteps();
   // A commit has won: the next one may change more.
   void TakeLargerSteps();
 
  private:
-  // How many leases were affected.
+  // How many dead letters were affected.
   absl::StatusOr<uint32_t> RunParts(const std::vector<Command>& parts, SteadyTime deadline,
                                     StepResult* result);
-  // A command that is more than the engine takes at once, claim by claim. OUT_OF_RANGE: it has no
-  // parts, and nothing was done, or one of them is too large.
+  // Carries out a command that is too large for one commit, in its parts. OUT_OF_RANGE: it has none, and nothing was
+  // done; or one of them is too large.
   absl::Status RunLarge(const Submission& submission, SteadyTime deadline, StepResult* result);
 
   Core* const core_;

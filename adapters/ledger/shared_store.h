@@ -1,5 +1,5 @@
-// Where the ledger's rows are kept if several daemons write to them: beside what every store does, it
-// shows what other daemons have changed. Used by one thread at a time, but for Wake(); never throws.
+// A store to which several daemons write: beside what every store does, it reports what other daemons have changed. Used
+// by one thread at a time, except for Wake(); never throws.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +25,20 @@ class SharedStore : public LedgerStore {
     return absl::UnimplementedError("a shared store is not loaded as a whole");
   }
 
-  // These semaphores, with the sessions and clients that they speak of: each semaphore as it was at one moment, all of them at
-  // moments after the call. A name that does not exist is left out.
+  // These semaphores, with the sessions and clients that their rows name: each semaphore as it was at one moment, all of them
+  // at moments after the call. A name that does not exist is left out.
   virtual absl::StatusOr<Image> Load(absl::Span<const std::string> names) = 0;
 
-  // The same for being shown only: sessions and clients may be left out, and rows where `counts` are
-  // given instead. No later commit rests on it, as the ledger goes on with what Load returned.
+  // The same, for answers that only show it: sessions and clients may be left out, and rows where `counts` are given
+  // instead. No commit rests on it: the ledger keeps what Load returned.
   virtual absl::StatusOr<Image> Look(absl::Span<const std::string> names) { return Load(names); }
 
   // Names among `semaphores` whose revision in the engine is not that of the row (0: must not
   // exist). An answer that changes nothing rests on this.
   virtual absl::StatusOr<std::vector<std::string>> Changed(
       absl::Span<const SemaphoreRow* const> semaphores) = 0;
+  // Names of the semaphores whose conditions do not hold.
+  absl::StatusOr<std::vector<std::string>> StaleOf(absl::Span<const ReadCondition> reads);
 
   // A session's row and the names of the semaphores in which it has claims; nullptr row: there is
   // none.
@@ -94,7 +96,7 @@ class SharedStore : public LedgerStore {
   // have not yet run out.
   virtual bool GrantsWithheld() { return false; }
 
-  // Clients of whom `in_use` says no are not spoken of any more by their numbers.
+  // Forgets the numbers of the clients for which `in_use` returns false. No later row names them.
   virtual void ForgetClientsBut(const std::function<bool(uint32_t)>&) {}
 };
 

@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "adapters/common/node_lives.h"
 #include "adapters/ledger/rules/rules.h"
 #include "adapters/ledger/rules/steps.h"
 
@@ -207,12 +208,10 @@ class OrphansFound {
 
 Outcome Orphans(const LedgerState& state, const OrphansCommand& command, const Context& context,
                 bool exclusive) {
+  const NodeLives dead(command.dead);
   const auto gone = [&](const NodeRef& host) {
     if (host == context.self) return false;
-    return exclusive || host.number == context.self.number ||
-           std::ranges::any_of(command.dead, [&](const NodeRef& dead) {
-             return dead.number == host.number && host.incarnation <= dead.incarnation;
-           });
+    return exclusive || host.number == context.self.number || dead.Contain(host);
   };
   const auto replaced = [&](const NodeRef& host) {
     return !exclusive && host.number == context.self.number;
