@@ -6,22 +6,17 @@ As classes: ConsulServer, one that is alone; ConsulServers, several that elect a
 an agent that is no server and stands before some. Processes are known by their ids, never by a name.
 """
 
-import contextlib
 import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 
-from pausing import pause
 from ports import free_port
-from postgres import is_running
+from server_process import BOUND_S, ServerProcess
 
-BOUND_S = 60.0
 PORTS = ("http", "server", "serf_lan")
 CONFIGURATION = {
     "bind_addr": "127.0.0.1",
@@ -38,33 +33,19 @@ SERVER = {
 }
 
 
-class Consul:
-    """A Consul process under `folder`, which outlives this object until stop(). As a context
-    manager it is started, stopped and removed."""
+class Consul(ServerProcess):
+    """A Consul process under `folder`."""
+
+    stop_signal = signal.SIGINT
 
     def __init__(self, folder, settings, name, token=None):
         """`settings`: more of its configuration, used at each start; its "ports" are added to those
         that are chosen. `name`: of its node, which no other has that it knows. `token`: what
         requests of this object carry."""
-        self.folder = os.path.abspath(folder)
-        self.data = os.path.join(self.folder, "data")
-        self.log_path = os.path.join(self.folder, "server.log")
+        super().__init__(folder)
         self.name = name
         self.settings = settings
         self._token = token
-        self._known_path = os.path.join(self.folder, "server.json")
-        self._known = None  # Ports and process.
-        self._process = None  # Only if this object started it.
-
-    def __enter__(self):
-        try:
-            return self.start()
-        except BaseException:
-            self.remove()
-            raise
-
-    def __exit__(self, *unused):
-        self.remove()
 
     @property
     def port(self):
@@ -108,56 +89,8 @@ class Consul:
         """Starts it unless it runs, and waits until it reaches a leader that takes writes."""
         self.launch()
         self._wait(self.is_ready, "consul has a leader")
-        with open(os.path.join(self.folder, "url"), "w", encoding="ascii") as file:
-            file.write(self.url())
+        self._write_url(self.url())
         return self
-
-    def stop(self, number=signal.SIGINT):
-        pid = self.pid()
-        if pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-                os.kill(pid, number)
-            self._wait(lambda: not is_running(pid), f"process {pid} ends")
-        if self._process is not None:
-            self._process.wait(BOUND_S)
-            self._process = None
-
-    def kill(self):
-        self.stop(signal.SIGKILL)
-
-    def restart(self):
-        self.stop()
-        self.start()
-
-    def pause(self):
-        pause(self.pid())
-
-    def resume(self):
-        os.kill(self.pid(), signal.SIGCONT)
-
-    def remove(self):
-        """Stops it and removes its data; the log stays."""
-        self._load()
-        self.kill()
-        shutil.rmtree(self.data, ignore_errors=True)
-        for name in ("server.json", "url"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(self.folder, name))
-
-    def pid(self):
-        """None if it does not run."""
-        # Between fork and exec, what this object has started has no command line of its own.
-        if self._process is not None and self._process.poll() is None:
-            return self._process.pid
-        pid = (self._known or {}).get("pid")
-        if pid is None or not is_running(pid):
-            return None
-        with contextlib.suppress(OSError):
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if self.data.encode() in file.read():
-                    return pid
-        return None  # The file is stale, and its number somebody else's by now.
 
     # ---- HTTP ----
 
@@ -180,12 +113,6 @@ class Consul:
 
     # ---- Inside ----
 
-    def _load(self):
-        if self._known is None:
-            with contextlib.suppress(FileNotFoundError, ValueError):
-                with open(self._known_path, encoding="ascii") as file:
-                    self._known = json.load(file)
-
     def _launch(self):
         program = shutil.which("consul")
         if program is None:
@@ -197,21 +124,11 @@ class Consul:
         path = os.path.join(self.folder, "consul.json")
         with open(path, "w", encoding="ascii") as file:
             json.dump(configuration, file)
-        with open(self.log_path, "ab") as log:
-            # In a session of its own: what is sent to a terminal's processes is not for it.
-            self._process = subprocess.Popen(  # pylint: disable=consider-using-with
-                [program, "agent", f"-config-file={path}", f"-data-dir={self.data}"],
-                cwd=self.data, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True)
-        self._known["pid"] = self._process.pid
-        with open(self._known_path, "w", encoding="ascii") as file:
-            json.dump(self._known, file)
+        self._spawn([program, "agent", f"-config-file={path}", f"-data-dir={self.data}"])
 
     def is_ready(self):
         """There is a leader, and it takes writes."""
-        if self._process is not None and self._process.poll() is not None:
-            raise RuntimeError(f"consul ended with {self._process.returncode}, see "
-                               f"{self.log_path}:\n{self._log_end()}")
+        self._check_runs("consul")
         try:
             status, leader = self.request("GET", "status/leader")
             if status != 200 or not leader:
@@ -220,22 +137,6 @@ class Consul:
             return self.request("PUT", "kv/semaphored-test-ready", b"")[0] == 200
         except OSError:
             return False
-
-    def _wait(self, condition, what):
-        deadline = time.monotonic() + BOUND_S
-        while not condition():
-            if self._process is not None:
-                self._process.poll()
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"not within {BOUND_S} s: {what}; {self.log_path} ends with:\n"
-                                   f"{self._log_end()}")
-            time.sleep(0.05)
-
-    def _log_end(self):
-        with contextlib.suppress(FileNotFoundError):
-            with open(self.log_path, encoding="utf-8", errors="replace") as file:
-                return file.read()[-2000:]
-        return ""
 
 
 class ConsulServer(Consul):

@@ -10,26 +10,21 @@ The package is found by npm in its registry, whichever that is. The cache is the
 SEMAPHORED_CACHE names, or semaphored/ in the user's own.
 """
 
-import contextlib
 import fcntl
 import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import urllib.error
 import urllib.request
 
-from pausing import pause
 from ports import free_port
-from postgres import is_running
+from server_process import BOUND_S, ServerProcess
 
-BOUND_S = 60.0
 FETCH_BOUND_S = 600.0
 PACKAGE = "amplify-dynamodb-simulator"
 VERSION = "2.9.30"  # Carries DynamoDB Local 1.25.1.
@@ -88,31 +83,15 @@ def _fetch(place):
     return os.path.join(place, "package")
 
 
-class DynamoServer:
-    """A DynamoDB Local under `folder`, which outlives this object until stop(). As a context
-    manager it is started, stopped and removed. All regions and keys see the same tables.
+class DynamoServer(ServerProcess):
+    """A DynamoDB Local under `folder`. All regions and keys see the same tables.
 
     It listens at every address of the machine: it has no setting for that."""
 
     def __init__(self, folder, on_disk=False):
         """`on_disk`: its tables are there again when it was stopped and started."""
-        self.folder = os.path.abspath(folder)
-        self.data = os.path.join(self.folder, "data")
-        self.log_path = os.path.join(self.folder, "server.log")
+        super().__init__(folder)
         self.on_disk = on_disk
-        self._known_path = os.path.join(self.folder, "server.json")
-        self._known = None  # Port and process.
-        self._process = None  # Only if this object started it.
-
-    def __enter__(self):
-        try:
-            return self.start()
-        except BaseException:
-            self.remove()
-            raise
-
-    def __exit__(self, *unused):
-        self.remove()
 
     @property
     def port(self):
@@ -133,53 +112,8 @@ class DynamoServer:
         if self.pid() is None:
             self._launch()
         self._wait(self.is_ready, "DynamoDB Local answers")
-        with open(os.path.join(self.folder, "url"), "w", encoding="ascii") as file:
-            file.write(self.url())
+        self._write_url(self.url())
         return self
-
-    def stop(self, number=signal.SIGTERM):
-        pid = self.pid()
-        if pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-                os.kill(pid, number)
-            self._wait(lambda: not is_running(pid), f"process {pid} ends")
-        if self._process is not None:
-            self._process.wait(BOUND_S)
-            self._process = None
-
-    def kill(self):
-        self.stop(signal.SIGKILL)
-
-    def restart(self):
-        self.stop()
-        self.start()
-
-    def pause(self):
-        pause(self.pid())
-
-    def resume(self):
-        os.kill(self.pid(), signal.SIGCONT)
-
-    def remove(self):
-        """Stops it and removes its data; the log stays."""
-        self._load()
-        self.kill()
-        shutil.rmtree(self.data, ignore_errors=True)
-        for name in ("server.json", "url"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(self.folder, name))
-
-    def pid(self):
-        """None if it does not run."""
-        pid = (self._known or {}).get("pid")
-        if pid is None or not is_running(pid):
-            return None
-        with contextlib.suppress(OSError):
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if self._mark().encode() in file.read():
-                    return pid
-        return None  # The file is stale, and its number somebody else's by now.
 
     # ---- Requests ----
 
@@ -200,55 +134,22 @@ class DynamoServer:
     def _mark(self):
         return f"-Dsemaphored.folder={self.folder}"
 
-    def _load(self):
-        if self._known is None:
-            with contextlib.suppress(FileNotFoundError, ValueError):
-                with open(self._known_path, encoding="ascii") as file:
-                    self._known = json.load(file)
-
     def _launch(self):
         program = shutil.which("java")
         if program is None:
             raise RuntimeError("no Java is installed: deploy/install.sh --test")
         where = emulator()
         place = ["-dbPath", self.data] if self.on_disk else ["-inMemory"]
-        with open(self.log_path, "ab") as log:
-            # In a session of its own: what is sent to a terminal's processes is not for it.
-            self._process = subprocess.Popen(  # pylint: disable=consider-using-with
-                [program, "-Xmx512m", self._mark(),
-                 f"-Djava.library.path={os.path.join(where, 'DynamoDBLocal_lib')}",
-                 "-jar", os.path.join(where, "DynamoDBLocal.jar"), *place, "-sharedDb",
-                 "-disableTelemetry", "-port", str(self.port)],
-                cwd=self.data, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True)
-        self._known["pid"] = self._process.pid
-        with open(self._known_path, "w", encoding="ascii") as file:
-            json.dump(self._known, file)
+        self._spawn([program, "-Xmx512m", self._mark(), f"-Djava.library.path={os.path.join(where, 'DynamoDBLocal_lib')}",
+                     "-jar", os.path.join(where, "DynamoDBLocal.jar"), *place, "-sharedDb", "-disableTelemetry", "-port",
+                     str(self.port)])
 
     def is_ready(self):
-        if self._process is not None and self._process.poll() is not None:
-            raise RuntimeError(f"DynamoDB Local ended with {self._process.returncode}, see "
-                               f"{self.log_path}:\n{self._log_end()}")
+        self._check_runs("DynamoDB Local")
         try:
             return self.request("ListTables", {})[0] == 200
         except (OSError, ValueError):
             return False
-
-    def _wait(self, condition, what):
-        deadline = time.monotonic() + BOUND_S
-        while not condition():
-            if self._process is not None:
-                self._process.poll()
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"not within {BOUND_S} s: {what}; {self.log_path} ends with:\n"
-                                   f"{self._log_end()}")
-            time.sleep(0.05)
-
-    def _log_end(self):
-        with contextlib.suppress(FileNotFoundError):
-            with open(self.log_path, encoding="utf-8", errors="replace") as file:
-                return file.read()[-2000:]
-        return ""
 
 
 def main():
