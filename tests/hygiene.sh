@@ -51,6 +51,15 @@ report "folders include each other in a circle" \
   "$(git grep -E '^#include "(adapters|server|client|proto)/' -- adapters server client ':!adapters/open.*' |
        sed 's|^\(.*\)/[^/]*:#include "\(.*\)/[^/]*"|\1 \2|' | sort -u | tsort 2>&1 >/dev/null || true)"
 
+# A header says what it is for; so does a source file that has no header of its name.
+without_head() {
+  git ls-files '*.h' '*.cc' | grep -E '^(adapters|server|client)/' | while IFS= read -r file; do
+    [ "${file%.cc}" != "$file" ] && [ -e "${file%.cc}.h" ] && continue
+    [ ! -e "$file" ] || head -c 2 "$file" | grep -q '^//' || echo "$file"
+  done
+}
+report "a file does not begin with a comment that says what it is for" "$(without_head)"
+
 report "a class has too many methods (tests/classes.py)" "$(python3 -B tests/classes.py 2>&1 || true)"
 
 # The walk of an Acquire, and the headers of server/sessions: each file that is named there exists.
@@ -62,6 +71,18 @@ named_files() {
 report "docs/architecture.md names files that are not there" \
   "$(named_files | sort -u | while read -r file; do [ -f "$file" ] || echo "$file"; done)"
 report "the walk in docs/architecture.md is gone" "$([ "$(named_files | wc -l)" -ge 50 ] || echo "fewer than 50 files are named")"
+
+# The recipes: six steps each at most, and what they name is there.
+recipes() { sed -n '/^## Recipes/,/^## Changing the API/p' docs/contributing.md; }
+report "a recipe in docs/contributing.md has more than six steps" "$(recipes | grep -E '^([7-9]|[1-9][0-9])\. ' || true)"
+missing_in_recipes() {
+  recipes | grep -oE '`[A-Za-z_][A-Za-z0-9_./:]*`' | tr -d '`' | sort -u | while IFS= read -r name; do
+    git ls-files | grep -F -- "$name" >/dev/null ||
+      git grep -qF -- "${name##*::}" -- adapters server client proto tests deploy || echo "$name"
+  done
+}
+report "a recipe in docs/contributing.md names what is not there" "$(missing_in_recipes)"
+report "the recipes in docs/contributing.md are gone" "$([ "$(recipes | grep -c '^### ')" -ge 6 ] || echo "fewer than six")"
 
 report "a line of prose has more than 200 characters" \
   "$(git ls-files '*.md' | LC_ALL=C.UTF-8 xargs grep -nE '^[^|].{200,}' | cut -c 1-80 || true)"

@@ -1,3 +1,4 @@
+// A permit that a program holds: what it shows, and how it is released.
 #include <condition_variable>
 #include <mutex>
 #include <utility>

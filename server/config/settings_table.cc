@@ -1,3 +1,4 @@
+// The table of all settings: flag, environment variable, file key, help and example follow from each row.
 #include "server/config/settings.h"
 
 namespace semaphored {

@@ -1,3 +1,4 @@
+// The form of each act of Administer, and the command that it becomes. See validate.h.
 #include <algorithm>
 #include <charconv>
 #include <utility>
