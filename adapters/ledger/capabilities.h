@@ -26,7 +26,7 @@ std::optional<Outcome> ExcludedTicket(const Guarantees& can, const Command& comm
 std::optional<Outcome> ExcludedAct(const Guarantees& can, const LedgerState& state,
                                    const Command& command);
 
-// Adopting what is no semaphore yet. After the store had its say: Core::adoptable.
+// Adopting what is no semaphore yet. Called after the store was queried (Core::adoptable).
 std::optional<Outcome> ExcludedAdoption(const Core& core, const Command& command);
 
 // Reading the history.

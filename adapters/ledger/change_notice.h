@@ -18,10 +18,10 @@
 
 namespace semaphored::ledger {
 
-// That others have changed a semaphore.
+// Reports that another client of the engine has changed a semaphore.
 struct ChangeNotice {
   std::string semaphore;
-  uint64_t revision = 0;  // Which it has since, at least; 0: not given.
+  uint64_t revision = 0;  // Its revision is now at least this; 0: not given.
   std::string details;    // What LedgerStore::ReadDetails reads; empty: none.
 };
 
@@ -55,12 +55,12 @@ struct DetailsAndGrants {
   std::vector<LeasePtr> grants;
 };
 
-// nullopt: more has happened than details can say, or more than `claims_max` claims are concerned.
+// nullopt: the delta has a change that details cannot describe, or more than `claims_max` changed claims.
 std::optional<DetailsAndGrants> DetailsOf(const Transaction& transaction,
                                           const SemaphoreDelta& delta, size_t claims_max);
 
-// Carries it out; what it comes to, as a delta. nullopt: the state does not know the semaphore as
-// it was before, and is as it was.
+// Applies the details to the state, and returns the change as a delta. nullopt: the state does not have the semaphore at
+// the revision before, and nothing is changed.
 std::optional<SemaphoreDelta> Apply(const ChangeDetails& details, LedgerState* state);
 
 }  // namespace semaphored::ledger

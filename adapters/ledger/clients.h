@@ -1,5 +1,5 @@
-// The clients whose answers are remembered: names to numbers, the highest sequence number answered,
-// and who has been silent for how long. Single-threaded.
+// The clients whose answers are remembered: their numbers, their highest sequence number that was answered, and the
+// time since their last request. Single-threaded.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Client {
   uint64_t sequence_high = 0;  // The highest that has a row; 0: none yet.
   uint64_t floor = 0;          // Rows below may have been dropped from the store.
   bool stored = false;         // The store knows its name.
-  uint64_t batch = 0;          // The last batch in which it asked something.
+  uint64_t batch = 0;          // The last batch with a request of it.
   SteadyTime used_at;
 };
 
@@ -34,12 +34,12 @@ class Clients {
   // One that the store reported. From now on its name stands for this number.
   Client* AddStored(uint32_t number, std::string client_id, uint64_t sequence_high, SteadyTime now);
   void Use(Client* client, SteadyTime now);
-  // As silent for ever: the next to be forgotten.
+  // Makes it the next one to be forgotten.
   void SetOverdue(uint32_t number);
   void Forget(uint32_t number);
 
   size_t size() const { return by_number_.size(); }
-  // The one that has been silent for longest; nullptr if there are none.
+  // The one whose last request is the oldest; nullptr if there are none.
   Client* Oldest() { return clients_.empty() ? nullptr : &clients_.front(); }
 
  private:

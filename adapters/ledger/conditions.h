@@ -37,14 +37,14 @@ class Conditions {
     read_to_adopt_[session] = std::move(semaphores);
   }
 
-  // As View::AddConditions: once, when the batch has been decided. Adds the nodes that are to hear of it, too.
+  // As View::AddConditions: once, when the batch has been decided. Adds the nodes that receive a change notice, too.
   void AddTo(Transaction* transaction);
   // As View::Check. Blocks in the store.
   CommitResult Check(const Transaction& transaction);
 
  private:
   void AddReadToAdopt(const Transaction& transaction);
-  // The nodes that are to hear of what the transaction does to the semaphore.
+  // The nodes that receive a change notice of what the transaction does to the semaphore.
   void AddConcerned(const SemaphoreDelta& delta, Transaction* transaction) const;
 
   Core* const core_;

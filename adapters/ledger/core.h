@@ -1,5 +1,5 @@
-// What an adapter on the ledger's rules works on, whatever its engine: the state, and what is kept
-// beside it; and what becomes of both when a batch has won, or has not. Used by one lane.
+// The data of an adapter on the ledger's rules, whatever its engine: the state, and what is kept beside it. Applies or
+// rolls back a batch in both. Used by one lane.
 #pragma once
 
 #include <string>
@@ -43,10 +43,10 @@ struct Core {
   // Decides the command by its rule, and changes the state through the editor. A HistoryCommand is no rule's: kUnsupported.
   // A FlushCommand changes nothing: kDone.
   Outcome Execute(const Command& command, Editor& editor, const Context& context) const;
-  // The batch stands: revisions, requests and recent ends follow it, and `result` receives its outcomes
-  // and all that is to be reported. Not the payloads of tickets.
+  // The commit of the batch has won: updates revisions, requests and recent ends, and puts its outcomes and all
+  // reports into `result`. Not the payloads of tickets.
   void Win(Decided* decided, StepResult* result);
-  // The batch does not stand: the state is as it was before.
+  // The commit of the batch has not won: restores the state.
   void RollBack(const Transaction& transaction);
   // Writes options.use. At the end of each Step.
   void ShowUse() const;
@@ -58,7 +58,7 @@ struct Core {
   RecentEnds ends{65'536};
   Outbox outbox;
   Serving serving;
-  bool withheld = false;  // SharedStore::GrantsWithheld, when it was last looked at.
+  bool withheld = false;  // The last answer of SharedStore::GrantsWithheld.
   // What was pruned in the engine, for the batch that is decided, by semaphore.
   absl::flat_hash_map<std::string, Pruned> pruned;
   // What the engine has for an AdminAdopt of the batch. No entry: no recipe is known on this engine, or the semaphore

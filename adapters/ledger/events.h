@@ -1,4 +1,4 @@
-// What a committed transaction, or a reload, means to those who hold, wait or watch.
+// The events that a committed transaction, or a reload, causes for holders, waiters and watchers.
 #pragma once
 
 #include <vector>

@@ -38,19 +38,19 @@ class Mirror {
   const absl::flat_hash_set<std::string>& loaded() const { return loaded_; }
   // Drops it from the state. REQUIRES: it has no claims.
   void Forget(const std::string& name);
-  // Sessions of which this lane knows no claim are not kept: it hears nothing of their end.
+  // Drops the sessions of which this lane knows no claim: no notice would report their end.
   void ForgetSessions();
-  // Numbers of clients of which nothing is known here any more.
+  // Drops the numbers of clients that no row in the state names.
   void ForgetNumbers();
 
-  // This lane is to do what is left of acts on the semaphore. REQUIRES: it has intentions.
+  // True: this lane carries the intentions of the semaphore on. REQUIRES: it has intentions.
   bool CarriesOn(const SemaphoreRow& row) const;
-  // To be called now and then: this lane takes over intentions that have not moved since the last call.
+  // Called once in a sweep: this lane takes over intentions that have made no progress since the last call.
   void LookAtIntentions();
 
-  // It had the same intention when it was last looked at, and did not move since.
+  // It had the same intention, at the same revision, at the last call of LookAtIntentions.
   bool StoodStill(const std::string& name) const { return stood_still_.contains(name); }
-  // The revision at which its intention was last looked at; 0: it had none.
+  // The revision that it had at the last LookAtIntentions; 0: it had no intention then.
   uint64_t IntentionSeen(const std::string& name) const {
     const auto found = seen_intentions_.find(name);
     return found == seen_intentions_.end() ? 0 : found->second;
@@ -67,8 +67,7 @@ class Mirror {
   SharedStore* const store_;
   absl::flat_hash_set<std::string> loaded_;
   absl::flat_hash_set<std::string> read_in_run_;
-  // The revisions of semaphores with intentions, when they were last looked at; and those that have
-  // stood still since.
+  // Of LookAtIntentions: the revisions of semaphores with intentions, and those whose revision has not changed since.
   absl::flat_hash_map<std::string, uint64_t> seen_intentions_;
   absl::flat_hash_set<std::string> stood_still_;
 };

@@ -1,5 +1,5 @@
-// What adapters on the ledger's rules have in common beyond a commit: commits of their own that let
-// waiters in, and what becomes of the commands of a batch that failed, or was unknown.
+// What adapters on the ledger's rules share beyond a commit: commits without commands, which grant to waiters; and the
+// outcomes of a batch that failed, or whose result is unknown.
 #pragma once
 
 #include <chrono>
@@ -15,39 +15,39 @@
 
 namespace semaphored::ledger {
 
-// For a commit that grants to those for whom others have made room.
+// The time for a commit that grants to waiters for which other daemons have made room.
 inline constexpr std::chrono::seconds kServeTime{5};
 
-// One batch as one commit, and what is left of it while the engine's answer is not known.
+// One batch as one commit, and its data while the engine's answer is unknown.
 class OneCommit {
  public:
   virtual ~OneCommit() = default;
   // Decides the batch and writes it; again, as often as another daemon was first. An error: nothing of
-  // it was done. OUT_OF_RANGE: it is more than the engine takes at once.
+  // it was done. OUT_OF_RANGE: it is larger than a commit of the engine may be.
   virtual absl::Status Run(absl::Span<const Submission> batch, SteadyTime deadline,
                            StepResult* result) = 0;
   // The engine's answer to the last Run was lost.
   bool unsettled() const { return unknown_ != nullptr; }
   // No client waits for the commands of the unsettled commit.
   void DropUnsettledBatch() { unknown_->batch.clear(); }
-  // A commit without commands was more than the engine takes at once. True: the next one is smaller.
+  // A commit without commands was larger than a commit of the engine may be. True: the next one is smaller.
   virtual bool ServeInSmallerSteps() { return false; }
 
  protected:
-  // Queries the store for what became of the unsettled batch, and reports that. Empty: it is not found out yet.
+  // Queries the store for the result of the unsettled batch, and reports it. Empty: it is still unknown.
   virtual absl::StatusOr<StepResult> SettleUnknown(SteadyTime deadline) = 0;
   // The answer to the commit of `batch` was lost: its outcomes are unknown.
   void KeepUnknown(absl::Span<const Submission> batch, std::unique_ptr<Decided> decided,
                    StepResult* result);
-  // SettleUnknown of a commit for whose commands no client waits. UNAVAILABLE: it is not found out yet.
+  // SettleUnknown of a commit without commands of clients. UNAVAILABLE: its result is still unknown.
   absl::Status SettleOwn(Core* core, SteadyTime deadline);
 
   std::unique_ptr<Decided> unknown_;  // The engine's answer to its commit was lost.
 };
 
-// Lets waiters in where there may be room, and carries acts on, by one commit without commands: what is
-// wrong with it is no concern of a batch. If it fails for a reason in its data, each semaphore has a
-// commit of its own, and one for which not even that succeeds goes into quarantine. UNAVAILABLE: the
+// Grants to waiters where there may be room, and carries intentions on, by one commit without commands, so that no batch
+// fails with it. If it fails for a reason in its data, each semaphore gets a commit of its own, and one whose own commit
+// fails too is put into quarantine. UNAVAILABLE: the
 // commit is unsettled, or the engine cannot be reached.
 absl::Status ServeOnce(Core* core, OneCommit* commit, SteadyTime deadline, StepResult* result);
 

@@ -31,22 +31,22 @@ struct LedgerOptions {
   // Another daemon was first this many times, or until the Step's deadline: the batch then fails
   // with ABORTED. The store takes a lock well before.
   int attempts_max = 50;
-  // So many claims and tickets one commit changes for acts that later commits carry on; fewer where the
-  // engine takes fewer. And for how long a Step goes on with them before it returns.
+  // Claims and tickets that one commit changes at most for acts that later commits carry on; fewer where the engine takes
+  // fewer. And the time for which a Step carries them on before it returns.
   uint32_t changes_per_commit_max = 256;
   std::chrono::milliseconds carry_on_time{50};
-  // So many waiters one commit lets in; fewer where the engine takes fewer (Guarantees). 0: no bound but that.
+  // Waiters that one commit grants to at most; fewer where the engine takes fewer (Guarantees). 0: no other bound.
   uint32_t grants_per_commit_max = 0;
-  // So many semaphores one Step reads to move a session here; then other commands have their turn.
+  // Semaphores that one Step reads at most to move a session here, before it returns.
   uint32_t read_to_adopt_max = 2'048;
-  // How often everything that has waiters of ours is looked at again, in case a notice was lost.
+  // How often every semaphore with waiters of this daemon is read again, in case a notice was lost.
   std::chrono::milliseconds sweep_interval = std::chrono::seconds(5);
-  // For how long nothing is tried on a semaphore that another client of the engine keeps locked.
+  // The time without commits to a semaphore that another client of the engine keeps locked.
   std::chrono::milliseconds busy_pause{1000};
-  // For how long a semaphore is left alone that cannot be written at all: at first, and at the most.
+  // The time without commits to a semaphore in quarantine: the first time, and at most.
   std::chrono::milliseconds quarantine_pause{1000};
   std::chrono::milliseconds quarantine_pause_max{60'000};
-  // What Watch wants to hear of: StepResult::changes has the changes of these names alone. Null: of none.
+  // The names that clients watch: StepResult::changes has only their changes. Null: no changes.
   std::shared_ptr<const WatchedNames> watched;
   // Where this lane shows how much of its limits is in use. Null: nowhere.
   std::shared_ptr<LimitUse> use;

@@ -1,5 +1,5 @@
-// What dead nodes left in a shared store, in pages. One question to the engine lists the names, once for
-// each take-over; what the names stand for is read page by page, by the view. Used by one lane.
+// What dead nodes left in a shared store, in pages. One query lists the names, once for each take-over; the view reads
+// the rows behind the names page by page. Used by one lane.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What has happened in the engine and is not reported yet: it goes out with the next result of a Step.
+// Events and changes that are not reported yet: the next result of a Step has them.
 // Single-threaded.
 #pragma once
 
@@ -25,7 +25,7 @@ class Outbox {
   Outbox(const Outbox&) = delete;
   Outbox& operator=(const Outbox&) = delete;
 
-  // The lane has read the results of the Step before: names in their events are needed no more.
+  // The lane has read the results of the last Step: the texts that their events point to are dropped.
   void BeginStep();
   // True: changes of the semaphore are reported, too.
   bool watches(std::string_view semaphore) const {
@@ -36,13 +36,12 @@ class Outbox {
   void Add(Event event) { waiting_.events.push_back(std::move(event)); }
   // REQUIRES: watches() its semaphore.
   void Add(SemaphoreChange change) { waiting_.changes.push_back(std::move(change)); }
-  // What other daemons have done, as the difference that it made here. `events`: those of the
-  // difference.
+  // A change by other daemons, as its difference to the state. `events`: those of the difference.
   void AddDifference(Transaction difference, const std::vector<Event>& events,
                      const LedgerState& state);
-  // What a commit without commands did, which no client waits for.
+  // Keeps the reports of a commit without commands for the next Send.
   void Keep(StepResult* result) { AppendReports(result, &waiting_); }
-  // Moves all that waits into `result`, and then what this transaction means, which has won.
+  // Moves all kept reports into `result`, and then those of this transaction, which has won.
   void Send(Transaction won, bool with_delays, const LedgerState& state, StepResult* result);
 
  private:

@@ -1,6 +1,6 @@
 // Semaphores that cannot be used though the engine can: what the engine keeps of them is damaged
-// (Core::damaged), or no commit to them succeeds (Serving::Quarantine). They are left alone, and every
-// other semaphore goes on.
+// (Core::damaged), or no commit to them succeeds (Serving::Quarantine). No commit touches them, and every other
+// semaphore continues.
 #pragma once
 
 #include <string>

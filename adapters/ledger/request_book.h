@@ -1,5 +1,5 @@
-// Which requests were accepted before, and how a repeated one is answered; and the clients that make
-// requests: which of them are remembered, named to the store, and forgotten. Used by one lane.
+// The requests that were accepted before, and the answers to repeated ones; and the requesters: which of them the store
+// remembers, and which are forgotten. Used by one lane.
 //
 // The order of calls: BeginRun, then for each attempt BeginBatch, Find for each command, Finish; then
 // Won or RolledBack.
@@ -64,20 +64,20 @@ class RequestBook {
   // Reads the rows of all requests of the batch, since some of them have rows; until BeginRun they are
   // not read again.
   absl::Status LookUp(absl::Span<const Submission> batch);
-  // A client that the store knows, by the number under which rows speak of it.
+  // A client that the store knows, with the number that names it in rows.
   void AddStored(uint32_t number, std::string client_id, uint64_t sequence_high);
   // A one-shot request that has a row in its last state, as the store was loaded.
   void AddStored(const Id& one_shot) { one_shots_.Add(one_shot); }
   // The highest sequence number of the client that is known to have a row; nullopt: the client is unknown.
   std::optional<uint64_t> SequenceHigh(std::string_view client_id) const;
-  // For metrics: what is remembered, as of the last batch.
+  // For metrics: the numbers of remembered clients and requests after the last batch.
   size_t client_count() const { return clients_.size(); }
   size_t one_shot_count() const { return one_shots_.rows(); }
   size_t one_shots_max() const { return one_shots_.rows_max(); }
   bool Knows(uint32_t client) { return clients_.Find(client) != nullptr; }
   // Requests that this batch took for new without a look at the store.
   std::vector<NamedRequest>& assumed_new() { return assumed_new_; }
-  // Semaphores whose state here is older than rows of requests that speak of them.
+  // Semaphores whose state here is older than a row of a request about them.
   std::vector<std::string> TakeStale() { return std::exchange(stale_, {}); }
   // Until it is empty: the next command has this fingerprint, since it is the last part of a larger one,
   // whose other parts have concerned so many leases or tickets.
@@ -95,7 +95,7 @@ class RequestBook {
   struct Prospect {
     // Nothing that this lane has written is its row.
     bool seems_new = false;
-    // Below the window: only a claim that stands is an answer.
+    // Below the window: only a claim that waits or is held is an answer.
     bool old = false;
   };
   absl::StatusOr<std::optional<Outcome>> Replay(const Command& command, const RequestKey& request,
@@ -106,7 +106,7 @@ class RequestBook {
   absl::StatusOr<Outcome> ReplayRow(const Command& command, const RequestRow& row, Editor& editor,
                                     const Context& context);
   Outcome ReplayEnqueue(const RequestRow& row) const;
-  // What is known of the request here, as a claim that waits or stands.
+  // The row of the request, as its claim in the state says: it waits, or is held.
   std::optional<RequestRow> FindHere(const RequestKey& request) const;
   Id Fingerprint(const Command& command) const;
   void NameClients(Transaction* transaction);

@@ -15,11 +15,10 @@ class RequestRows {
  public:
   virtual ~RequestRows() = default;
 
-  // The rows of requests, one for each that is asked for, in that order. `too_old`: there is no row,
-  // and one that there was may have been forgotten: the sequence number is below the client's floor,
-  // or a row with a number that is higher by `window` exists. Row and floor are those of one moment.
-  // The rows name the clients by the numbers asked with. Of a one-shot request the row is there or not:
-  // it has no floor and no window.
+  // The rows of these requests, in this order. `too_old`: there is no row, but there may have been one: the sequence
+  // number is below the client's floor, or a row with a number that is higher by `window` exists. Row and floor are
+  // read at the same moment. The rows name clients by the numbers in `requests`. A one-shot request has no floor and no
+  // window.
   struct FoundRequest {
     std::optional<RequestRow> row;
     bool too_old = false;

@@ -9,7 +9,7 @@ namespace semaphored::ledger {
 // The client and sequence number of a command that may be repeated; nullptr: it has none.
 const Requester* RequesterOf(const Command& command);
 
-// Only its earlier fate is asked for; see AcquireCommand.
+// True: only the answer to an earlier request with its id is asked for; see AcquireCommand.
 bool IsOnlyIfRepeated(const Command& command);
 
 // 128 bits over the effect that the command asks for, the same in every version of the daemon that

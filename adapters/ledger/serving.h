@@ -1,6 +1,6 @@
-// Which semaphores a commit of their own is to serve: where there may be room for waiters, or where an
-// act is to be carried on; and which are left alone for a while, because another client of the engine
-// keeps them locked (busy), or because no commit on them succeeds (quarantine). Single-threaded.
+// The semaphores that the next serving commit (a commit without commands) is about: those where there may be room for
+// waiters, and those with intentions. And those that no commit touches for a time: another client of the engine keeps
+// them locked (busy), or no commit to them succeeds (quarantine). Single-threaded.
 #pragma once
 
 #include <chrono>
@@ -31,20 +31,19 @@ class Serving {
   }
   // All that were added and not yet served, in alphabetical order.
   const absl::btree_set<std::string>& names() const { return names_; }
-  // The next serving commit looks at the semaphore, if it was added.
+  // True: the next serving commit is about the semaphore, if it was added.
   bool Serves(const std::string& name) const;
-  // The next serving commit looks at some semaphore.
+  // True: the next serving commit is about some semaphore.
   bool ServesAny() const;
-  // After a serving commit that stands: those that it looked at are served.
+  // A serving commit has won: the semaphores that it was about are served.
   void Served();
-  // Until `name` is empty: serving commits look at this semaphore only.
+  // Serving commits are about this semaphore alone, until the next call. Empty: about all of them.
   void ServeOnly(std::string name) { only_ = std::move(name); }
 
-  // Notes for the time of LedgerOptions::busy_pause that these are locked. True: one of them was not
-  // known to be busy.
+  // Notes these as locked, for LedgerOptions::busy_pause. True: one of them was not noted before.
   bool LeaveAlone(const std::vector<std::string>& busy);
   bool IsBusy(const std::string& name) const;
-  // Bounds the memory that those take which are busy no more.
+  // Frees the memory of those that are no longer busy, if there are many.
   void ForgetBusy();
 
   // No commit touches it for a pause, which doubles each time. Returns the pause.
@@ -60,9 +59,8 @@ class Serving {
   // When the first of those in quarantine is to be tried again, if that is before `latest`.
   SteadyTime NextAttempt(SteadyTime latest) const;
 
-  // The next serving commit writes it, though nothing may have changed: a command about it failed alone,
-  // for a reason in its data, and whether the semaphore is to blame is to be shown; or other daemons that
-  // have it are to read it again.
+  // The next serving commit writes it, even without a change: to find out whether the semaphore is the reason why a
+  // command failed alone; or so that other daemons read it again.
   void Touch(const std::string& name);
   // The same, a few with each serving commit from the next one on, so that none is larger than an engine takes.
   void TouchInTurn(std::vector<std::string> names);

@@ -46,8 +46,8 @@ struct Image {
   // One-shot requests that have rows in their last state. Only of a store that is loaded as a whole: a
   // shared store itself removes the rows that other lives of daemons have left.
   std::vector<Id> one_shots;
-  // Of these something is there that is not understood, and why. What was known of them before
-  // stays as it was, since no daemon can change it; a request for one of them reports why.
+  // Semaphores with rows that cannot be read, and why. The state keeps what it had of them, since no daemon can change
+  // it; a request for one of them reports why.
   std::vector<std::pair<std::string, absl::Status>> damaged;
 };
 
@@ -56,17 +56,16 @@ struct CommitResult {
     kWon,      // Durable. Lease::token of each grant has been set.
     kLost,     // Nothing was written: a condition did not hold. `stale` names what must be loaded
                // again.
-    kUnknown,  // Perhaps written, perhaps not, perhaps yet to come: only Settle can tell.
+    kUnknown,  // Written, not written, or still to be written: only Settle finds out.
     kFailed,   // Nothing was written and nothing will be: `status` says why. OUT_OF_RANGE: it is
-               // more than the engine takes at once; a part of it may go through.
+               // larger than a commit may be; a part of it may succeed.
   };
   Kind kind = Kind::kWon;
   std::vector<std::string> stale;
   // kLost: one of the requests to be inserted, or to be absent, has a row, or is below its floor.
   // They are looked up before the batch is decided again.
   bool requests_lost = false;
-  // kFailed with these: other clients of the engine keep them locked. Without them it may go
-  // through.
+  // kFailed with these: other clients of the engine keep them locked. A commit without them may succeed.
   std::vector<std::string> busy;
   absl::Status status;
 };
@@ -85,8 +84,8 @@ class LedgerStore : public RequestRows {
  public:
   virtual const Guarantees& guarantees() const = 0;
 
-  // The same store, if other daemons may write to it. nullptr: all that it has is in the ledger's state,
-  // and no other daemon changes it (Guarantees::exclusive).
+  // This store, if other daemons may write to it. nullptr: the ledger's state has all of its rows, and no other daemon
+  // changes them (Guarantees::exclusive).
   virtual SharedStore* shared() { return nullptr; }
 
   // Everything, as one snapshot. Called once, at the start, and not of a shared store.
@@ -114,9 +113,9 @@ class LedgerStore : public RequestRows {
                                                               uint64_t before,
                                                               uint32_t rows_max) = 0;
 
-  // Which semaphores others have changed, as far as the engine reported it, in the order in which
-  // it did. Waits for one until `deadline` or Wake(); a deadline in the past: only takes what is
-  // there. It may miss some, or report too many.
+  // The semaphores that other clients of the engine have changed, as the engine reports them, in its order. Waits for one
+  // until `deadline` or Wake(); with a deadline in the past it returns what has been reported. It may miss some, or report
+  // too many.
   virtual absl::StatusOr<std::vector<ChangeNotice>> Wait(SteadyTime deadline) = 0;
 
   // Ends a Wait, this one or the next. Any thread.

@@ -1,4 +1,4 @@
-// The payloads of tickets, which only the store has: they are read when the commit has won.
+// Payloads of tickets. The state has none: they are read from the store after the commit has won.
 #pragma once
 
 #include <cstddef>

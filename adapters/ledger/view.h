@@ -1,6 +1,6 @@
-// The difference between a store that owns its state and one that it shares with other daemons: what
-// must be known before a batch is decided, what a commit rests upon, and what other daemons changed.
-// Used by one lane; calls may block in the store, unless it says otherwise.
+// The difference between a store that one daemon owns and one that several share: what is read before a batch is
+// decided, which conditions its commit has, and how the changes of other daemons arrive. Used by one lane; calls may block
+// in the store unless the comment says otherwise.
 #pragma once
 
 #include <memory>
@@ -25,31 +25,30 @@ class View {
 
   // Loads what must be known before the first Step.
   virtual absl::Status Start() = 0;
-  // A batch is about to be decided, as often as it takes. It has come: a reading from here on is of a moment at which
-  // an outcome that changes nothing may hold.
+  // A new batch, before its first decision. What is read after this call is recent enough for an outcome that changes
+  // nothing.
   virtual void BeginRun() {}
-  // Before a batch is decided: the state then knows all that the batch is about.
+  // Before each decision of a batch: loads into the state everything that the batch is about.
   virtual absl::Status Prepare(absl::Span<const Submission> batch) = 0;
-  // After a batch was decided: adds to its transaction what it rests upon and does not write.
+  // After a batch was decided: adds to its transaction the conditions on what it has read and does not write.
   virtual void AddConditions(Transaction* transaction) = 0;
-  // Looks at the conditions of a transaction that writes nothing, in place of a commit.
+  // Checks the conditions of a transaction that writes nothing, in place of a commit.
   virtual CommitResult Check(const Transaction& transaction) = 0;
-  // After a commit that stands, before its outcomes are reported: adds to them what landed after it was
-  // read and before it was committed, if it is theirs. What cannot be read is left out; of a session,
-  // Report::unread says so.
+  // A commit has won, and its outcomes are not reported yet: adds to them what other commits wrote between the reading and
+  // this commit. What cannot be read is left out; for a session Report::unread says so.
   virtual void Complete(Decided*) {}
-  // Waits for change notices until `deadline` or Wake, and looks after what falls due meanwhile.
+  // Waits for change notices until `deadline` or Wake, and does the periodic work that is due.
   virtual absl::Status Listen(SteadyTime deadline) = 0;
 
-  // What the store says of a command in place of the rules. nullopt: the rules decide it.
+  // The store's own answer to a command. nullopt: the rules decide the command.
   virtual absl::StatusOr<std::optional<Outcome>> Answer(const Command& command) = 0;
-  // This lane is to do what is left of acts on the semaphore. REQUIRES: it has intentions. Does not block.
+  // True: this lane carries the intentions of the semaphore on. REQUIRES: it has intentions. Does not block.
   virtual bool CarriesOn(const SemaphoreRow& row) const = 0;
 
-  // What the lane knows of a store that it shares; nullptr: it owns its state. Does not block.
+  // The lane's copy of a shared store; nullptr: the store owns its state. Does not block.
   virtual const Mirror* mirror() const { return nullptr; }
 
-  // A batch that has lost is decided again, also when that came to light after its answer was lost.
+  // True: a batch that has lost is decided again, also if only Settle found out that it has lost.
   virtual bool DecidesAgain() const = 0;
   // Reads again what the lost batch rested upon.
   virtual absl::Status LearnWhyLost(const Transaction& lost, const CommitResult& commit) = 0;

@@ -12,8 +12,8 @@
 namespace semaphored::ledger {
 
 // ---- Why a claim waits ----
-// One answer serves both: Advance and Acquire let in a claim when the reason is kNone, and what is shown of a waiter is
-// the same reason. Functions of the state alone; nothing is changed.
+// One answer serves both: Advance and Acquire grant a claim if its reason is kNone, and `describe` shows the same reason.
+// Functions of the state alone; nothing is changed.
 
 inline bool Fits(const Semaphore& semaphore, uint64_t permits) {
   return semaphore.held + permits <= semaphore.row.limit;
@@ -40,8 +40,8 @@ WaitReason WhyClosed(const Semaphore& semaphore, const Context& context);
 WaitReason WhyNotTurn(const Semaphore& semaphore, const std::string& holder, uint32_t permits,
                       const QueuePlace& place);
 
-// What stands before a place in the queue and is in the way there. It goes through the queue from the front:
-// each place that it is asked about stands behind the one before.
+// What is before a place in the queue and in its way. It walks the queue from the front: each place that it is asked
+// about must be behind the last one.
 class Ahead {
  public:
   // At the front: nothing is in the way. Both outlive it; the semaphore may change, but for its foreign
@@ -85,7 +85,7 @@ class Ahead {
   bool blocks_ = false;
 };
 
-// Why a claim at this place is not let in; kNone: it is. `ahead`: at the place. On an engine that hands out
+// Why a claim at this place is not granted; kNone: it is. `ahead`: at the place. On an engine that hands out
 // permits itself, the engine then may still give none.
 WaitReason WhyNotLetIn(const Semaphore& semaphore, const Claim& claim, const QueuePlace& place,
                        Ahead* ahead, const Context& context);
@@ -95,8 +95,8 @@ WaitReason WhyNotLetIn(const Semaphore& semaphore, const Claim& claim, const Que
 WaitReason AfterEngine(WaitReason why, const Semaphore& semaphore, uint32_t permits,
                        const Context& context);
 
-// What is shown of a waiter or an offer that stands in the semaphore. With `ahead`, which stands right before
-// it and then behind it, the waiters of a queue are shown in order at O(1) each.
+// The reason that is shown of a waiter or an offer in the semaphore. With `ahead`, which is right before it and then
+// behind it, the waiters of a queue are shown in order at O(1) each.
 WaitReason ReasonOf(const Semaphore& semaphore, const Waiter& waiter, Ahead* ahead,
                     const Context& context);
 // Of a single one; costs what Ahead::Of does.

@@ -1,6 +1,6 @@
-// The rules of a semaphore: what becomes of a command, as a function of the state, the command and
-// the context alone. No I/O, no clock, no randomness. The state is changed through the editor,
-// which records how to take it back; a command that fails changes nothing.
+// The rules of a semaphore: the outcome of a command, as a function of the state, the command and the context alone. No
+// I/O, no clock, no randomness. The rules change the state through the editor, which records the inverse of each change; a
+// command that fails changes nothing.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,7 @@ struct Context {
   uint32_t grants_max = 0;          // LedgerOptions::grants_per_commit_max.
   // Of claims and tickets, by acts that may be carried on by later commits; 0: no bound.
   uint32_t changes_max = 0;
-  // What earlier parts of an administrative act have concerned: its answer counts all.
+  // Tickets that earlier parts of an administrative act have changed: its answer counts all of them.
   uint32_t affected_before = 0;
   const OrphansPage* page = nullptr;     // The command's; nullptr: everything.
   const Pruned* pruned = nullptr;        // What was pruned before the command was decided.
@@ -69,8 +69,7 @@ struct Context {
 };
 
 Outcome Acquire(Editor& editor, const AcquireCommand& command, const Context& context);
-// What becomes of an acquire that is repeated, and whose claim waits or stands; kNotHeld: it does
-// neither.
+// An acquire that is repeated while its claim waits or is held. kNotHeld: the claim does neither.
 Outcome Repeat(Editor& editor, const AcquireCommand& command, const Id& claim,
                const Context& context);
 Outcome Release(Editor& editor, const ReleaseCommand& command, const Context& context);

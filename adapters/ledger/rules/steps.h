@@ -61,8 +61,8 @@ std::optional<Outcome> FindOrCreate(Editor& editor, const AskedSemaphore& asked,
 // As many leases and waiters as may be; nullopt: there is room for one more.
 std::optional<Outcome> ClaimsAtLimit(const LedgerState& state, const Limits& limits);
 
-// Ends a lease. Its ticket, if it has one, goes back to its place, or becomes a dead letter if this
-// was its last attempt.
+// Ends a lease. Its ticket, if it has one, returns to its place in the queue, or becomes a dead letter if this was its
+// last attempt.
 void EndLease(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, EndCause cause,
               const Context& context);
 
@@ -88,7 +88,7 @@ std::vector<TicketPtr> DeadLetters(const Semaphore& semaphore, const Id& id);
 bool IsEpochOf(const Session& session, uint32_t epoch);
 bool IsEpochOf(const LedgerState& state, const Claim& claim, uint32_t epoch);
 
-// Where the claim's liveness is kept.
+// The node that keeps the claim's session, or the detached claim itself.
 NodeRef HostOf(const LedgerState& state, const Claim& claim);
 
 // The row of a request that makes no claim; what it was answered is filled in by the caller.

@@ -1,5 +1,4 @@
-// What becomes of tickets beyond the rules' own commands: for stores whose leases may end by
-// themselves.
+// The end of a ticket's attempt without a command: for stores whose engine may end leases.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +8,8 @@
 
 namespace semaphored::ledger {
 
-// Of an assigned ticket whose lease is gone: it comes back, the attempt is counted, with `why`
-// among its reasons; after the last attempt it is a dead letter.
+// An assigned ticket whose lease is gone returns to the queue. The attempt counts, with `why` among its reasons; after
+// the last attempt the ticket is a dead letter.
 TicketPtr AfterLostLease(const Ticket& ticket, std::string_view why, int64_t now_unix_ms);
 
 }  // namespace semaphored::ledger
