@@ -45,16 +45,16 @@ class Administration {
   void NextSnapshot(uint64_t watch);
   void Unwatch(uint64_t watch) { watches_.Remove(watch); }
 
-  // What lanes report of semaphores that are watched: listeners hear of it, and calls that waited for it are answered.
+  // Changes of watched semaphores, from the lanes: reports them to the listeners, and answers the calls that waited for them.
   void OnChanges(const std::vector<SemaphoreChange>& changes);
   // A call waits under this id, with a timer (TimerKind::kDrain).
   bool Waits(const Id& id) const { return drains_.Contains(id); }
-  // When that timer is due: the call is answered as things are. Without effect if it waits no more.
+  // When that timer is due: answers the call with the present state. Without effect if it no longer waits.
   void OnWaitOver(const Id& id);
 
   // From now on calls are refused with SHUTTING_DOWN.
   void Stop() { stopping_ = true; }
-  // Refuses what watches, and what waits. REQUIRES: Stop.
+  // Refuses all watches, and all calls that wait. REQUIRES: Stop.
   void RefuseAll();
 
  private:

@@ -1,9 +1,9 @@
-// Sessions that are on their way to this daemon, and what the lanes report of their claims meanwhile.
+// Sessions that move to this daemon, and the events of their claims during the move.
 //
-// The engine's answer to an adoption comes through the session's lane, and may be reported after what the lanes of its
-// semaphores have done since. Each lane reports events in the order of its commits, but none waits for another: what is
-// reported from the question to the answer is kept here, and the answer is brought up to date with it. Otherwise a client
-// would learn that it holds what has been taken from it meanwhile.
+// The session's lane reports the engine's answer to an adoption. The lanes of the session's semaphores may report later
+// events before that: each lane reports its events in the order of its commits, but no lane waits for another. So the
+// events between the query and the answer are kept here and applied to the answer. Otherwise a client could receive a
+// lease that has ended.
 //
 // Single-threaded (the reactor's).
 #pragma once
@@ -19,16 +19,15 @@ namespace semaphored {
 
 class Adoptions {
  public:
-  // Claims of which something is kept for one adoption. What happens to more than these the session's lane reports at its
-  // next sweep.
+  // Claims whose events are kept, for one adoption. The session's lane reports the changes of others at its next sweep.
   static constexpr size_t kChangesKeptMax = 100'000;
 
-  // What was reported of the claims of one session.
+  // The events of the claims of one session.
   class Changes {
    public:
-    // The claim has left the session, and may have come back since.
+    // The claim has left the session; it may belong to it again.
     bool HasLeft(const Id& claim) const;
-    // Removes the claims that have ended or left, and says of the others what they are now.
+    // Removes the claims that have ended or left, and updates the others.
     void BringUpToDate(std::vector<ClaimInfo>* claims) const;
 
    private:
@@ -44,7 +43,7 @@ class Adoptions {
 
   // The engine is queried for the session. As many answers are under way as Begin was called more often than Take.
   void Begin(const Id& session) { ++adoptions_[session].asked; }
-  // An answer has come, or an error: what was kept since the Begin of the oldest that is under way. REQUIRES: a Begin of it.
+  // An answer or an error has arrived: returns the events since the oldest Begin without a Take. REQUIRES: there is one.
   Changes Take(const Id& session);
   // A lane has reported an event. Without effect if its session is not on its way here.
   void Keep(const Event& event) {

@@ -1,5 +1,5 @@
-// The ends of claims: ends them in the engine, and tells their listeners of ends, however these have come about. A record
-// that this says is gone must not be used after the call. Single-threaded (the reactor's).
+// The ends of claims: ends them in the engine, and reports every end to the claim's listener. A function that removes the
+// record says so: the record must not be used after the call. Single-threaded (the reactor's).
 #pragma once
 
 #include <vector>
@@ -35,16 +35,16 @@ class ClaimEnds {
 
   explicit ClaimEnds(Parts parts) : parts_(parts) {}
 
-  // ---- it has ended: the record goes ----
-  // No listener hears of it.
+  // ---- it has ended: these remove the record ----
+  // Reports nothing.
   void Drop(ClaimRecord* record);
   // The listener receives OnRefused. An offer is dropped.
   void Refuse(ClaimRecord* record, Refusal refusal);
   // Its lease has ended: counted, logged, and the listener receives OnEnded, unless no client has received the grant.
   void TellEnded(ClaimRecord* record, EndCause cause);
-  // What was to be ended is gone already: a lease has ended, anything else is refused.
+  // The engine no longer has the claim that was to be ended: a lease has ended, anything else is refused.
   void TellGone(ClaimRecord* record, EndCause cause);
-  // It belongs to another session now, or to none. The listener hears that it is lost. The engine's claim stays.
+  // It now belongs to another session, or to none. Reports it as lost to the listener. The engine's claim stays.
   void Leave(ClaimRecord* record);
   // Of claims that are adopted with a session: the records that other owners have of them Leave.
   void LeaveOthers(const Id& session, const std::vector<ClaimInfo>& claims);

@@ -1,4 +1,5 @@
-// Nodes that have ended. Reads from the lanes what they left behind, page by page: between two pages a lane carries out other commands.
+// Nodes that have ended. Reads what they left behind from the lanes, page by page: between two pages a lane carries out
+// other commands.
 // Single-threaded (the reactor's), except for pages().
 #pragma once
 
@@ -34,14 +35,14 @@ class DeadNodes {
   void TakeOverAgain();
   // Pages that were received so far. Any thread.
   uint64_t pages() const { return pages_; }
-  // No page is asked for from now on.
+  // Reads no further page.
   void Stop() { stopped_ = true; }
 
  private:
   struct Gathering;
 
   void NoteDead(const std::vector<NodeRef>& dead);
-  // Asks a lane for a page, and when it has come for the next one.
+  // Reads a page from a lane, and then the next one.
   void Gather(std::shared_ptr<Gathering> gathering, OrphansCommand page);
 
   SessionsHost* host_;

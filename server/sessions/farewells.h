@@ -1,5 +1,5 @@
-// What listeners hear last of this daemon: it vouches for nothing any more, or it ends. Their clients go on at another
-// daemon, or at this one's next life. Single-threaded (the reactor's).
+// The last reports to all listeners: this daemon can vouch for nothing, or it ends. Their clients continue at another
+// daemon, or after the restart. Single-threaded (the reactor's).
 #pragma once
 
 #include "server/sessions/claim_book.h"
@@ -21,8 +21,8 @@ class Farewells {
 
   // Nothing is vouched for any more: the listeners of sessions and of detached leases are refused with NOT_VOUCHED.
   void EndVouching();
-  // Leases that end with this daemon: their listeners receive OnEnded, so that the holders stop before another client is let
-  // in.
+  // Leases that end with this daemon: their listeners receive OnEnded, so that the holders stop before another client is
+  // granted a permit.
   void EndLeases();
   // All listeners are refused with SHUTTING_DOWN.
   void ShutDown();

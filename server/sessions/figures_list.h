@@ -15,14 +15,13 @@ namespace semaphored {
 
 class FiguresList {
  public:
-  // A list begins at the earliest interval_ms after the last one began, on an engine that does not push twenty times
-  // that; 0: never, nor on an engine that has no names, nor
-  // while `metrics` are off. All pointers outlive it.
+  // A list begins at the earliest interval_ms after the last one began, or twenty times that on an engine that does not
+  // push; never if interval_ms is 0, on an engine without names, or while `metrics` are off. All pointers outlive it.
   FiguresList(SessionsHost* host, SemaphoreMetrics* metrics, Lists* lists, int64_t interval_ms)
       : host_(host), metrics_(metrics), lists_(lists), interval_ms_(interval_ms) {}
 
-  // Lists the semaphores into the metrics, ten thousand at most, if a list is due. `done` runs when the list that is under
-  // way has ended, well or not; at once if none is.
+  // Lists the semaphores into the metrics, at most ten thousand, if a list is due. `done` runs when the present list has
+  // ended, with success or without; immediately if there is none.
   void Refresh(absl::AnyInvocable<void()> done);
 
  private:

@@ -1,5 +1,5 @@
-// The claims of a session as the engine has them, found when the session comes here from another daemon or is left behind
-// by a dead one. Single-threaded (the reactor's).
+// The claims that the engine has of a session that moves to this daemon, or that a dead daemon left. Single-threaded (the
+// reactor's).
 #pragma once
 
 #include <vector>
@@ -29,10 +29,10 @@ class FoundClaims {
 
   explicit FoundClaims(Parts parts) : parts_(parts) {}
 
-  // Makes records of those that were not known, and says of the rest what they are now.
+  // Makes records of the unknown ones, and updates the records of the others.
   void Add(SessionRecord* record, const std::vector<ClaimInfo>& claims);
-  // Forgets what of `known` is not among `claims`, which is all that the session has: it ended elsewhere. `changes`: what was
-  // reported while the engine was queried.
+  // Removes the records of the claims in `known` that are not in `claims`, the complete list of the session's claims: they
+  // have ended at another daemon. `changes`: the events that were reported while the engine was queried.
   void DropOthers(SessionRecord* record, const absl::btree_set<Id>& known,
                   const Adoptions::Changes& changes, const std::vector<ClaimInfo>& claims);
 

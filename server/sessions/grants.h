@@ -1,4 +1,4 @@
-// Claims on their way to a lease: asked for, waiting, moving here, held. Single-threaded (the reactor's).
+// Claims until they are held: submitted, waiting, moving here, granted. Single-threaded (the reactor's).
 #pragma once
 
 #include <cstdint>
@@ -41,18 +41,18 @@ class Grants {
   // As Sessions::Acquire and AcquireIn.
   Id Acquire(AcquireParams params, ClaimListener* listener, uint64_t tag);
   void AcquireIn(SessionRecord* owner, AcquireParams params, uint64_t tag, bool report_queued);
-  // Asks the engine for the claim. The record's listener hears what becomes of it, and the record goes if it is refused.
+  // Submits the acquire to the engine. The record's listener receives the outcome; a refusal removes the record.
   void Ask(ClaimRecord* record, AcquireParams params);
-  // The engine has granted it: counted, its timers are set, and its listener receives OnGranted, unless its client is gone or
-  // nothing may be vouched for now, or it may have ended (EndMarks::has_all). The record may go.
+  // The engine has granted it: counts it, sets its timers, and reports OnGranted to its listener, unless its client has
+  // disconnected, nothing may be vouched for now, or it may have ended (EndMarks::has_all). May remove the record.
   void BecomeHeld(ClaimRecord* record, LeasePtr lease);
   // Its lease moves here until `over_at`: until then nothing is granted, and neither the TTL nor the end of the session ends it.
   void BecomeMoving(ClaimRecord* record, LeasePtr lease, SteadyTime over_at);
 
-  // A claim that was found in the engine: counts how it stands now.
+  // A claim that was found in the engine: counts it in its present state.
   void Found(ClaimRecord* record);
-  // Counts for its tenant what the claim is now: a lease's permits, or a wait. `tenant`: whose it is, if it has no charge yet;
-  // null: then it is not counted.
+  // Counts the claim for its tenant: a lease's permits, or a wait. `tenant`: the tenant of a claim that has no charge yet;
+  // null: it is not counted.
   static void ChargeTenant(ClaimRecord* record, const TenantPtr& tenant);
 
   // The daemon ends: requests are refused with SHUTTING_DOWN.
@@ -66,7 +66,7 @@ class Grants {
   };
 
   SteadyTime Now() const { return parts_.host->clock().Now(); }
-  // Fills in what the request does not say of itself: see AcquireParams.
+  // Fills in the fields that the request does not have: see AcquireParams.
   void Complete(const ClaimRecord& record, bool wait, AcquireCommand* command) const;
   void OnOutcome(const Id& id, const Asked& asked, absl::StatusOr<Outcome> outcome);
   void OnGranted(ClaimRecord* record, const Outcome& outcome);
@@ -75,7 +75,7 @@ class Grants {
   void OnMoving(ClaimRecord* record, const Asked& asked, const LeasePtr& lease);
   // The engine answered with the claim that the same request made earlier. If that claim has a record with the same owner
   // (this daemon has served the client before), the new listener takes the record over. If its record has another owner, the
-  // claim has left that owner. Otherwise the record goes on under the real id. Null: the record has gone.
+  // claim has left that owner. Otherwise the record continues under the real id. Null: the record was removed.
   ClaimRecord* LeadTo(ClaimRecord* record, const Id& real, uint32_t epoch);
   void BecomeWaiting(ClaimRecord* record, uint64_t position, WaitReason reason);
   void Tell(ClaimRecord* record);

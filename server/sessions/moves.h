@@ -19,13 +19,13 @@ class Moves {
   bool Begin(ClaimRecord* record, SteadyTime over_at);
   // The request that the lease moves for, instead of a former one. REQUIRES: it moves.
   void SetRequester(ClaimRecord* record, Requester requester);
-  // The move is over, or the record goes. Without effect if it does not move.
+  // The move has ended, or the record is being removed. Without effect if it does not move.
   void End(ClaimRecord* record);
   // If the command is a repeat of a request whose lease moves, of the same owner: says so in it.
   void FillIn(const ClaimRecord& record, AcquireCommand* command) const;
   // The latest end of a move of the session's claims. SteadyTime::min(): none of them moves.
   SteadyTime OverAt(const SessionRecord& session) const;
-  // What the request is answered with while the lease moves. REQUIRES: it moves.
+  // The answer to the request while the lease moves. REQUIRES: it moves.
   Refusal RefusalOf(const ClaimRecord& record) const;
 
  private:

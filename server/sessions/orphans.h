@@ -36,7 +36,7 @@ class Orphans {
   // `node_ttl_ms`: as in SessionsOptions.
   Orphans(Parts parts, int64_t node_ttl_ms) : parts_(parts), node_ttl_ms_(node_ttl_ms) {}
 
-  // Goes on with a session, or a detached claim, that a dead daemon has left.
+  // Keeps a session, or a detached claim, that a dead daemon has left.
   void Absorb(const Orphan& orphan);
 
  private:

@@ -1,4 +1,5 @@
-// Whose the claims and sessions are, and what happens when the access rules change. Single-threaded (the reactor's).
+// The identities to which claims and sessions belong, and the effect of changed access rules on them. Single-threaded (the
+// reactor's).
 #pragma once
 
 #include <string_view>

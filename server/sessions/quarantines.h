@@ -1,7 +1,7 @@
-// Semaphores in quarantine. The daemon vouches for the leases of one that it cannot read only for as long
-// as its last read allows. Before that is over the leases of sessions are lost to their holders: the
-// session goes on with its other leases. They stay held, since what becomes of them in the engine is not
-// seen, and are ended once the semaphore can be changed again. Single-threaded (the reactor's).
+// Semaphores in quarantine. The daemon vouches for the leases of one that it cannot read only for a time after its last
+// read. Before that time has passed, it reports the leases of sessions as lost to their holders: the session continues with
+// its other leases. Their permits stay held, since the daemon does not see the engine's rows; it ends the leases when it
+// can change the semaphore again. Single-threaded (the reactor's).
 #pragma once
 
 #include <vector>

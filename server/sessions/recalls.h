@@ -30,9 +30,9 @@ class Recalls {
   void Arm(ClaimRecord* record) {
     if (record->lease != nullptr && record->lease->recall.pending()) ArmPending(record);
   }
-  // The lease was hosted elsewhere since: what this daemon knew of its recall is void, and the grace begins again.
+  // Another daemon has hosted the lease meanwhile: forgets its recall here, so that the grace begins again.
   static void Forget(ClaimRecord* record);
-  // The client knows of this recall: the lease ends with the grace. Ignored if it is not the latest.
+  // The client has acknowledged this recall: the lease ends with the grace. Ignored if it is not the latest recall.
   void Acknowledge(ClaimRecord* record, uint64_t recall);
   // False: a timer kRecall for this time has nothing to do.
   static bool IsArmedFor(const ClaimRecord& record, SteadyTime at) {

@@ -1,4 +1,4 @@
-// What this daemon knows of each claim and of each session: one record each. Everything else in Sessions hangs on them.
+// One record for each claim and each session that this daemon knows. All other classes of Sessions work on them.
 // The books own the records: see ClaimBook and SessionBook. Single-threaded (the reactor's).
 #pragma once
 
@@ -23,10 +23,10 @@ struct Liveness {
   SteadyTime expires_at = SteadyTime::max();
   // Never ended before: until then the daemon that it came from may still vouch for it.
   SteadyTime keep_until = SteadyTime::min();
-  // The latest time until which a client may count on it: by the validity that this daemon has
-  // reported, and by the validity that the former host may have reported.
+  // The latest time until which a client may count on it, by the validity that this daemon has reported or the former host
+  // may have reported.
   SteadyTime vouched_until = SteadyTime::min();
-  // False: it was left behind by a dead node. Its client may still come, and is adopted then.
+  // False: a dead node left it. Its client may still come; then it is adopted.
   bool hosted = true;
   // The command that ends it is under way: nothing is vouched for any more.
   bool expiring = false;
@@ -67,7 +67,7 @@ struct SessionRecord {
   TraceContext trace;                        // Of its stream.
   absl::btree_set<Id> claims;                // Ordered, so that a simulation replays.
   absl::flat_hash_map<uint64_t, Id> by_tag;  // Claims that were asked for and not granted yet.
-  std::unique_ptr<Worker> worker;            // Of a stream that works, as long as it stands.
+  std::unique_ptr<Worker> worker;            // While a stream that works has the session.
   ChargePtr charge;
 };
 
@@ -95,11 +95,11 @@ struct ClaimRecord {
   bool cancel_asked = false;
   bool denied =
       false;  // The rules changed before it was granted, and no longer allow it: see Deny.
-  // Its wait is being ended since its session's client was away for too long. If the client comes
-  // back meanwhile it asks again, and what becomes of that is the answer: the end is not reported.
+  // Its wait is being ended, since its session's client was away for too long. If the client resumes the session
+  // meanwhile, the acquire is submitted again, and the outcome of that is reported in place of the end.
   bool given_up = false;
-  // Its semaphore could not be read for too long: its holder has lost the lease, which is ended once
-  // the semaphore can be changed again. Until then its permits stay held.
+  // Its semaphore could not be read for too long: the lease was reported as lost to its holder, and is ended when the
+  // semaphore can be changed again. Until then its permits stay held.
   bool lost = false;
   bool report_queued = true;
   SessionRecord* session = nullptr;  // nullptr: detached.
@@ -125,19 +125,19 @@ struct ClaimRecord {
   Id led_from;
 
   // ---- of a worker's offers, and of the tickets that came to them ----
-  bool offers = false;     // It has no listener and no tag of its own: its session's hears of it.
-  TicketPtr ticket;        // When held; null if it has ended again.
-  bool told = false;       // The worker knows of its ticket.
-  bool listed = false;     // It works on this: its stream was opened with it.
-  bool finishing = false;  // The worker has said what became of it: its end is no news.
-  bool put_back = false;   // It is given back by us; the worker never had it.
+  bool offers = false;  // It has no listener and no tag of its own: its session's listener has it.
+  TicketPtr ticket;     // When held; null if it has ended again.
+  bool told = false;    // The ticket was reported to the worker.
+  bool listed = false;  // It works on this: its stream was opened with it.
+  bool finishing = false;  // The worker has reported its result: the end is not reported to it.
+  bool put_back = false;   // This daemon puts it back; the worker never had it.
 
   bool has_lease() const { return state == State::kHeld || state == State::kMoving; }
   // The session that the claim belongs to, as Claim::session.
   Id owner() const { return session != nullptr ? session->id : id; }
   // By which the claim lives: its session's, or its own.
   Liveness* owner_life() { return session != nullptr ? &session->life : &life; }
-  // What hears of its lease: of an offer and its ticket the session's. May be null.
+  // The listener of its lease; for an offer and its ticket, the session's. May be null.
   ClaimListener* lease_listener() const {
     if (!offers) return listener;
     return session != nullptr ? session->listener : nullptr;

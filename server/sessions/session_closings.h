@@ -1,5 +1,5 @@
-// Sessions that end: closed by their clients, expired, or gone elsewhere. All claims end first, then the session's row: so
-// nothing is forgotten if the daemon dies in between. Single-threaded (the reactor's).
+// Sessions that end: their clients close them, they expire, or they move to another daemon. All claims end first, then the
+// session's row: if the daemon dies in between, another one ends the rest. Single-threaded (the reactor's).
 #pragma once
 
 #include <cstdint>
@@ -36,18 +36,19 @@ class SessionClosings {
     SessionEnds* session_ends;
   };
 
-  // `unlisten`: the session's stream has it no more, and hears nothing more of its claims.
+  // `unlisten`: detaches the session and its claims from the stream's listener.
   SessionClosings(Parts parts, std::function<void(SessionRecord* session)> unlisten)
       : parts_(parts), unlisten_(std::move(unlisten)) {}
 
-  // Ends all claims, then the session's row; the record goes when that has been done. `done` runs then, or when it could not
-  // be done: then it is tried again. While leases move, they and the row wait for the end of the moves.
+  // Ends all claims, then the session's row, and removes the record. `done` runs after that, or after a failure, which is
+  // tried again. While leases move, they and the row wait for the end of the moves.
   void End(SessionRecord* session, EndCause cause, Done done);
   // When the timer kSessionTtl is due.
   void OnTtl(SessionRecord* session);
   // When the timer kSessionEnd is due: the moves are over.
   void OnMovesOver(SessionRecord* session);
-  // It is hosted elsewhere, or gone: the record and those of its claims go. Its stream receives OnSessionEnded.
+  // Another daemon hosts it, or it has ended: removes its record and those of its claims. Its stream receives
+  // OnSessionEnded.
   void Drop(SessionRecord* session, Refusal refusal);
 
  private:
@@ -56,9 +57,9 @@ class SessionClosings {
   void CloseRow(const Id& session, uint32_t epoch, EndCause cause, Done done);
   void OnRowClosed(SessionRecord* session, uint32_t epoch, EndCause cause,
                    const absl::StatusOr<Outcome>& outcome);
-  // The record goes. `moved`: the session goes on elsewhere.
+  // Removes the record. `moved`: the session continues at another daemon.
   void Finish(SessionRecord* session, EndCause cause, bool moved);
-  // To its client the session has ended. What it has in semaphores that cannot be changed ends later.
+  // Reports the end to the client. The session's claims in semaphores that cannot be changed end later.
   void OnPartlyClosed(SessionRecord* session, const Outcome& outcome);
 
   const Parts parts_;

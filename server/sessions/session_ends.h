@@ -25,17 +25,17 @@ class SessionEnds {
     size_t submitted = 0;
     Done done;
   };
-  // Ends of one session's claims that are asked for at the same time.
+  // Ends of one session's claims that are submitted at the same time.
   static constexpr size_t kAtOnce = 32;
 
   // All pointers outlive it.
   SessionEnds(SessionsHost* host, ClaimBook* claims, SessionBook* sessions)
       : host_(host), claims_(claims), sessions_(sessions) {}
 
-  // Runs `done` when all of them have an outcome or an error; at once if there are none.
+  // Runs `done` when all of them have an outcome or an error; immediately if there are none.
   void Submit(std::vector<EndCommand> ends, Done done);
-  // Page by page: a page is asked for when the one before is answered, so that what other clients ask for meanwhile comes
-  // between them. Runs `done` when the last page has its outcomes, or earlier if the session is gone, or has another epoch.
+  // Page by page: submits a page when the one before is answered, so that the lanes carry out other clients' commands
+  // between them. Runs `done` when the last page has its outcomes, or earlier if the session has ended or has another epoch.
   void SubmitInPages(Ending ending);
 
   // The ends of the acquires without an answer. Such an acquire may be a repeated one, whose lease moves here: the session
@@ -43,8 +43,9 @@ class SessionEnds {
   std::vector<EndCommand> OfAsked(const SessionRecord& session, EndCause cause) const;
   // The ends of the claims that do not move.
   std::vector<EndCommand> OfUnmoved(const SessionRecord& session, EndCause cause) const;
-  // Waits, and then leases in the order of their grants: so the end of a lease lets no wait of the session in, and leases that
-  // lie side by side in the engine are in one page. Without those in `lane_left_out`, unless there are very many.
+  // Waits, and then leases in the order of their grants: so the end of a lease grants to no waiter of the session, and leases
+  // that lie side by side in the engine are in one page. Without those in `lane_left_out`, unless there are more than
+  // kAtOnce.
   std::vector<Id> InOrder(const SessionRecord& session, size_t lane_left_out) const;
 
  private:

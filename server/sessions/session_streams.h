@@ -17,8 +17,8 @@
 
 namespace semaphored {
 
-// The session's stream has it no more, and hears nothing more of its claims. No client is there to receive a ticket: a
-// worker's offers end.
+// Detaches the session and its claims from the stream's listener. Without a client to receive tickets, a worker's offers
+// end.
 void Unlisten(SessionRecord* record, ClaimBook* claims, SessionBook* sessions, WorkDesk* work);
 
 class SessionStreams {
@@ -41,12 +41,12 @@ class SessionStreams {
 
   // Makes a new session in the engine. OnOpened or OnSessionEnded follows.
   void Open(OpenParams params, SessionListener* listener);
-  // The session stands in the engine, and its time begins again. The listener, unless it is null, has it from now on: it
-  // receives OnOpened, or OnSessionEnded where nothing can be vouched for now. `work`: null, or what the worker works for.
+  // The engine has the session, and its TTL begins again. The listener, unless it is null, has it from now on: it receives
+  // OnOpened, or OnSessionEnded if nothing can be vouched for now. `work`: null, or what the worker works for.
   void Attach(SessionRecord* record, SessionListener* listener, const WorkParams* work,
               bool resumed);
-  // The stream that has the session, if one does, learns that it has moved. The record; null: it is gone. `record` may be
-  // null.
+  // Reports to the stream that has the session, if there is one, that it has moved. Returns the record; null: it was
+  // removed. `record` may be null.
   SessionRecord* SendAway(SessionRecord* record);
 
   // As Sessions::TouchSession, CancelIn, DetachSession and CloseSession.

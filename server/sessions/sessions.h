@@ -1,6 +1,6 @@
-// Who is alive, and which claims hang on whom: turns requests into commands for the lanes, outcomes
-// and events into answers, and keeps the timers (TTL, wait, recall, longest hold). It knows no
-// transport and has no rules of a semaphore.
+// Which sessions are alive, and which claims they have: turns requests into commands for the lanes, outcomes and events
+// into answers, and keeps the timers (TTL, wait, recall, longest hold). It knows no transport and has no rules of a
+// semaphore.
 //
 // Everything here runs on one thread, the reactor's; nothing blocks. Callbacks and listeners are
 // called on that thread, possibly before the call that caused them returns, and may call back into
@@ -43,14 +43,14 @@ struct Vouch {
   int64_t valid_for_ms = 0;
   uint64_t epoch = 0;
   RecallNotice recall = {};  // Of the one lease that the answer is about.
-  // Of a session: all its leases are recalled. It goes on, also when valid_for_ms is 0.
+  // Of a session: all its leases are recalled. The session continues, even with valid_for_ms 0.
   bool recalled = false;
 
   bool none() const { return valid_for_ms == 0 && !recalled; }
 };
 
-// What becomes of claims. The calls for each, in order: any number of OnQueued, then OnGranted or
-// OnRefused; after OnGranted any number of OnRecalled, at most one OnEnded.
+// Receives the states of claims. The calls for each claim, in order: any number of OnQueued, then OnGranted or OnRefused;
+// after OnGranted any number of OnRecalled, then at most one OnEnded.
 class ClaimListener {
  public:
   virtual ~ClaimListener() = default;
@@ -63,7 +63,7 @@ class ClaimListener {
   // Before anything is vouched for that would be longer without the recall.
   virtual void OnRecalled(uint64_t tag, const Id& claim, const std::string& semaphore,
                           const RecallNotice& recall) = 0;
-  // kReleased too: its holder gave it back by another call.
+  // Also with kReleased: another call of its holder has released it.
   virtual void OnEnded(uint64_t tag, const Id& claim, const std::string& semaphore,
                        EndCause cause) = 0;
 };
@@ -97,25 +97,24 @@ class SessionListener : public ClaimListener {
   // The access rules have changed; the claims that they no longer allow have been dealt with (Recheck). The
   // listener may end its session within the call.
   virtual void OnRulesChanged() {}
-  // Only if it works: also, after OnOpened, for each ticket that a resumed one still has. What
-  // becomes of its lease is reported by OnRecalled and OnEnded, with the tag 0, but for an end that
-  // the worker itself has brought about by FinishIn.
+  // For workers: a ticket is assigned to it; after the OnOpened of a resumed session, also each ticket that it still has.
+  // OnRecalled and OnEnded of the ticket's lease have the tag 0. The end by the worker's own FinishIn is not reported.
   virtual void OnAssigned(const Assignment& /*assignment*/) {}
 };
 
-// All requests below have been checked for form (names, lengths, ranges). Each is the command that goes to the lane, with
-// what only Sessions needs of the request.
+// The form (names, lengths, ranges) of all requests below has been checked. Each is the lane's command, with the fields of
+// the request that only Sessions needs.
 
-// Sessions fills in claim, session, epoch, owner, quotas, wait, only_if_repeated and what is said of a move; within a session
-// also ttl_ms and the client id. An empty holder: that of the session, or one made of a new id.
+// Sessions fills in claim, session, epoch, owner, quotas, wait, only_if_repeated and the fields about a move; within a
+// session also ttl_ms and the client id. An empty holder: that of the session, or one made of a new id.
 struct AcquireParams : AcquireCommand {
   int64_t wait_ms = 0;  // Negative: for ever.
   TraceContext trace;   // For the log. Within a session, if empty: the session's.
-  // The identity that it belongs to, and what it counts of that one's quotas; kept for as long as the claim
-  // stands. Null: it belongs to none.
+  // The identity that it belongs to, with its part of that identity's quotas; kept until the claim ends. Null: it belongs
+  // to none.
   ChargePtr charge;
-  // Set: if the request was made before, what has become of it is reported, and counted; if it is
-  // not known, this is the answer. Needs a request id, and a charge.
+  // Set: a request that was made before is answered with its present state, and counted; a new one with this refusal.
+  // Needs a request id, and a charge.
   std::shared_ptr<const Refusal> unless_repeated;
 };
 
@@ -145,11 +144,11 @@ struct RenewParams : AdoptCommand {
 
 struct EnqueueAnswer {
   Id ticket;
-  uint64_t position = 0;  // 0: it does not stand in the queue.
+  uint64_t position = 0;  // 0: it is not in the queue.
 };
 
 struct FinishAnswer {
-  // What has become of the ticket; nullopt: it is gone, or not known any more.
+  // The ticket's new state; nullopt: it is removed, or no longer known.
   std::optional<TicketState> state;
 };
 
@@ -181,7 +180,7 @@ struct AdminAnswer {
   bool changed = false;
   uint32_t affected = 0;
   std::string message;  // Outcome::message.
-  // Of the tickets in the report that are assigned: who has them, as far as it is known here.
+  // The holders of assigned tickets in the report, as far as this daemon knows them.
   std::map<Id, std::string> ticket_holders;
 };
 
@@ -198,8 +197,8 @@ using Reply = absl::AnyInvocable<void(Result<T>)>;
 class WatchListener {
  public:
   virtual ~WatchListener() = default;
-  // A slice of what stands at the start, in the order of names. After the last one OnChange alone follows; the
-  // next one comes when NextSnapshot has asked for it.
+  // A slice of the semaphores that exist at the start, in the order of names; NextSnapshot asks for the next one. After
+  // the last one only OnChange follows.
   virtual void OnSnapshot(const std::vector<SemaphoreInfo>& infos, bool is_last) = 0;
   // In order, all those that match.
   virtual void OnChange(const SemaphoreChange& change) = 0;
@@ -207,10 +206,10 @@ class WatchListener {
 };
 
 struct SessionsOptions {
-  // A session whose stream broke keeps its waiters' places for this long, if it comes back.
+  // A session whose stream broke keeps its waiters' places for this long. If it is resumed by then, they stay.
   int64_t resume_grace_ms = 1000;
-  // How long other daemons may be unaware that something has moved: see vouch_until. Without effect
-  // on an exclusive engine.
+  // For so long another daemon may not know that a session or a lease has moved: see vouch_until. Without effect on an
+  // exclusive engine.
   int64_t node_ttl_ms = 10'000;
   int64_t sweep_interval_ms = 5000;
   // For how long after a semaphore was read its leases are vouched for: the node TTL less the margin.
@@ -226,7 +225,7 @@ struct SessionsOptions {
   int64_t metrics_list_interval_ms = 15'000;
   // Grants (level debug) and lost leases (warn) are logged.
   bool log_leases = false;
-  // Where the spans of claims go; outlives Sessions. Null: there are none.
+  // Receives the spans of claims; outlives Sessions. Null: there are no spans.
   SpanSink* spans = nullptr;
 };
 
@@ -260,11 +259,11 @@ class Sessions {
   // The claim's id, for the calls below. The listener must stay until OnRefused, OnEnded, Detach or
   // Abandon.
   virtual Id Acquire(AcquireParams params, ClaimListener* listener, uint64_t tag) = 0;
-  // The listener is not called again. A lease lives on for its TTL.
+  // The listener is not called again. A lease stays for its TTL.
   virtual void Detach(const Id& claim) = 0;
-  // The client is gone: the claim leaves the queue at once if it waits; a lease lives on for its
-  // TTL, or is ended at once if `end_lease`, or if no client can know of it (its grant was not
-  // reported yet, and the request had no id). The listener is not called again.
+  // The client has disconnected: a waiting claim leaves the queue immediately. A lease stays for its TTL; it is ended
+  // immediately if `end_lease`, or if no client can know of it (its grant was not reported, and the request had no id).
+  // The listener is not called again.
   virtual void Abandon(const Id& claim, bool end_lease) = 0;
   // A sign of life of a detached claim: its TTL begins again. Returns what this daemon vouches for
   // from now on; valid_for_ms 0: nothing.
@@ -285,20 +284,18 @@ class Sessions {
   // The session's client knows of this recall of its lease, and stops by the end of the grace. Ignored if
   // the lease is not the session's, or the recall not its latest.
   virtual void AcknowledgeRecall(const Id& session, const Id& claim, uint64_t recall) = 0;
-  // The stream is gone: the TTL goes on from the last sign of life; also before OnOpened was
-  // called.
+  // The stream has ended: the TTL counts from the last sign of life. May be called before OnOpened.
   virtual void DetachSession(SessionListener* listener) = 0;
-  // A clean end: all claims are released, and a worker's tickets put back. `done` runs when that is
-  // durable.
+  // A clean end: releases all claims, and puts a worker's tickets back. `done` runs when that is durable.
   virtual void CloseSession(const Id& session, absl::AnyInvocable<void()> done) = 0;
 
   // ---- tickets ----
   // `command.ticket` is filled in here.
   virtual void Enqueue(EnqueueCommand command, Reply<EnqueueAnswer> reply) = 0;
-  // What has become of a ticket of this session; the hand that had it is free with the call.
+  // A worker reports the result of a ticket of this session. The hand that had the ticket is free with the call.
   // `command.requester` has the sequence number; the client is the session's.
   virtual void FinishIn(const Id& session, FinishCommand command, Reply<FinishAnswer> reply) = 0;
-  // From now on the worker takes so many tickets at once. 0: none.
+  // The worker takes at most so many tickets at the same time from now on. 0: none.
   virtual void SetTicketsMax(const Id& session, uint32_t tickets_max) = 0;
 
   // ---- by lease ----
@@ -311,31 +308,31 @@ class Sessions {
   virtual Id Administer(AdminCommand command, int64_t wait_ms, Reply<AdminAnswer> reply) = 0;
   virtual Id Drain(AdminCommand pause, uint32_t held_max, int64_t wait_ms,
                    Reply<AdminAnswer> reply) = 0;
-  // The client has gone: the act goes on, and is answered without the rest of its wait. Without effect if it
+  // The client has disconnected: the act is carried out, and answered without the rest of its wait. Without effect if it
   // has been answered, or does not wait.
   virtual void EndWait(const Id& wait) = 0;
   // As Lists::Add.
   virtual void List(ListCommand command, Reply<AdminAnswer> reply) = 0;
   virtual void History(HistoryCommand command, Reply<AdminAnswer> reply) = 0;
-  // Exactly `name` if it is not empty, else all that begin with `prefix`. OnSnapshot follows, and OnChange
-  // before it and after it; until Unwatch or OnWatchRefused. What Unwatch takes; 0: refused already.
+  // Watches the semaphore `name`, or if that is empty all whose names begin with `prefix`. OnSnapshot follows, and OnChange
+  // before it and after it, until Unwatch or OnWatchRefused. Returns the argument for Unwatch; 0: it was refused.
   virtual uint64_t Watch(std::string prefix, std::string name, WatchListener* listener) = 0;
   // After an OnSnapshot that was not the last.
   virtual void NextSnapshot(uint64_t watch) = 0;
-  // The listener hears no more of this watch, nor, where the same listener watches again, of a former one.
+  // The listener receives nothing more of this watch, nor, if the same listener watches again, of an earlier one.
   virtual void Unwatch(uint64_t watch) = 0;
 
   // ---- driven by the reactor ----
-  // Learns what dead nodes left behind (our own earlier life, at the start), page by page: between two
-  // pages the lanes carry out other commands. `ready` runs when everything is known, or with the error of
-  // a lane; what was learned until then stays, and another TakeOver goes through everything again.
+  // Reads what dead nodes left behind (at the start: the earlier life of this node), page by page: between two pages the
+  // lanes carry out other commands. `ready` runs when everything is read, or with the error of a lane; what was read by
+  // then stays, and another TakeOver reads everything again.
   virtual void TakeOver(const std::vector<NodeRef>& dead,
                         absl::AnyInvocable<void(absl::Status)> ready) = 0;
   // Pages that all calls of TakeOver have received so far. Any thread.
   virtual uint64_t pages_taken_over() const = 0;
-  // What a lane has brought, in order.
+  // The results of a lane, in order.
   virtual void OnLaneResults(size_t lane, LaneResults results) = 0;
-  // Does what is due, and tells when it wants to be called next.
+  // Runs the timers that are due. Returns the time of the next one.
   virtual SteadyTime OnTimer() = 0;
   // Vouching has ended or begun again: listeners of leases are refused with NOT_VOUCHED when it has
   // ended.
@@ -373,9 +370,8 @@ class Sessions {
 
   // ---- metrics: without metrics_semaphores_max, nothing to see ----
   virtual void Figures(SessionsFigures* out) = 0;
-  // Asks the engine for its semaphores, ten thousand at most, if the last list began longer than
-  // metrics_list_interval_ms ago. `done` runs when that has ended, well
-  // or not; at once if none is due.
+  // Lists the engine's semaphores, at most ten thousand, if the last list began longer than metrics_list_interval_ms ago.
+  // `done` runs when the list has ended, with success or without; immediately if no list is due.
   virtual void RefreshFigures(absl::AnyInvocable<void()> done) = 0;
 };
 

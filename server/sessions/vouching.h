@@ -1,5 +1,5 @@
-// Until when clients may count on their leases. What is vouched for is bound by the TTL, by what the host may vouch for
-// (SessionsHost::vouch_until), by the recalls of the leases, and by semaphores that cannot be read. Single-threaded (the
+// Until when clients may count on their leases. The bounds are the TTL, the time until which the host may vouch
+// (SessionsHost::vouch_until), the recalls of the leases, and semaphores that cannot be read. Single-threaded (the
 // reactor's).
 #pragma once
 
@@ -23,7 +23,7 @@ class Vouching {
         node_ttl_ms_(node_ttl_ms),
         sweep_interval_ms_(sweep_interval_ms) {}
 
-  // What the client may count on from now on; it is noted in Liveness::vouched_until.
+  // The validity to report to the client. Notes it in Liveness::vouched_until.
   Vouch For(ClaimRecord* record) const;
   Vouch For(SessionRecord* session) const;
   // The recall of the lease, with what is left of its grace now; none: it is not recalled.
@@ -31,8 +31,8 @@ class Vouching {
 
   // A sign of life: the TTL begins again. Without effect on what is expiring.
   void Revive(Liveness* life) const;
-  // It was moved here from another daemon, which perhaps does not know it yet: it is not ended before that daemon vouches
-  // for it no longer.
+  // It was moved here from another daemon, which may not know that yet: it is not ended before that daemon's validity has
+  // passed.
   void KeepAfterMove(Liveness* life, int64_t ttl_ms) const;
   // Until when former holders may count on a lease that was moved here, if only its row is known.
   SteadyTime MoveOverAt(const Lease& lease) const;

@@ -1,6 +1,6 @@
-// The tickets of the sessions that work: makes the offers that their Workers decide on, hands out the tickets that come,
-// and takes back what the sessions say of them. An offer is a claim of its session (ClaimRecord::offers) that becomes the
-// lease of its ticket.
+// The tickets of the sessions that work: makes the offers that their Workers decide on, assigns the tickets that meet
+// them, and carries out the results that the sessions report. An offer is a claim of its session (ClaimRecord::offers)
+// that becomes the lease of its ticket.
 //
 // A ticket that its worker cannot take is put back, and that does not count as an attempt. What fails is tried again by a
 // sweep, which also looks for tickets that no lane has reported.
@@ -43,7 +43,7 @@ class WorkDesk {
   struct Actions {
     // Ends the claim in the engine, if it still waits there.
     std::function<void(ClaimRecord* record)> end_wait;
-    // Forgets the claim, by its Worker's OnGone too: its record goes with the call.
+    // Forgets the claim, by its Worker's OnGone too. Removes its record.
     std::function<void(ClaimRecord* record)> drop;
   };
 
@@ -54,7 +54,7 @@ class WorkDesk {
   // ---- sessions ----
   // The session's stream, which is open, works. Hands it the tickets that the session has, and makes offers.
   void Start(SessionRecord* record, const WorkParams& work);
-  // The stream is gone, or works no more: its offers are ended. Its tickets keep their leases. Without effect on a session
+  // The stream has ended, or works no longer: ends its offers. Its tickets keep their leases. Without effect on a session
   // that does not work.
   void Stop(SessionRecord* record);
   // Before a session is closed: ends its offers, and puts all its tickets back. The order within each lane does it: an offer
@@ -71,13 +71,13 @@ class WorkDesk {
   static Worker* WorkerOf(const ClaimRecord& record);
   // An offer has become the lease of a ticket. `payload`: null if it is empty or was not read. Twice does no harm.
   void OnAssigned(ClaimRecord* record, LeasePtr lease, TicketPtr ticket, PayloadPtr payload);
-  // A lane reports a ticket for an offer that has no record. It is put back, and the worker does not hear of it. Either
+  // A lane reports a ticket for an offer that has no record. Puts the ticket back, and reports nothing to the worker. Either
   // the session's last host made the offer before it knew that the session had left; or the lease was reported, has ended
   // and is forgotten, and another lane reports it late. Which of the two it is, the engine knows.
   void OnStrayTicket(const Event& event);
-  // The offer has ended without a ticket. Its record goes.
+  // The offer has ended without a ticket. Removes its record.
   void DropOffer(ClaimRecord* record);
-  // The lease of its ticket has ended; the worker hears of that, unless it knows. Its record goes.
+  // The lease of its ticket has ended: reports that to the worker, unless the worker has ended it. Removes its record.
   void EndAssignment(ClaimRecord* record, EndCause cause);
   // The worker does not take the ticket. Tried again, by the sweep, until it is done.
   void PutBack(ClaimRecord* record);
@@ -88,7 +88,7 @@ class WorkDesk {
   // When the timer kWork is due.
   void Sweep();
 
-  // The daemon ends: nothing is offered, given or put back any more.
+  // The daemon ends: nothing more is offered, assigned or put back.
   void Shutdown() { stopping_ = true; }
 
  private:
