@@ -1,5 +1,5 @@
-// Keeps a number of calls of one method asked for, so that a new one is there at once, and keeps
-// the objects of calls that have ended for those to come.
+// Keeps a number of calls of one method requested from gRPC, so that a new one is accepted immediately; and keeps the
+// objects of ended calls for later ones.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace semaphored {
 class AnyAcceptor {
  public:
   virtual ~AnyAcceptor() = default;
-  // Asks for `slots` calls, from now on always.
+  // Requests `slots` calls, and keeps as many requested.
   virtual void Start(int slots) = 0;
 };
 

@@ -1,5 +1,4 @@
-// What a request to Administer is: which act, which verb it needs, and how the audit log tells of
-// it.
+// A request to Administer: its act, the verb that it needs, and its line in the audit log.
 #pragma once
 
 #include <string>
@@ -37,8 +36,7 @@ std::string AuditLine(const AuditEntry& entry);
 // many more there is no line. REQUIRES: a refusal.
 std::string ShortAuditLine(const AuditEntry& entry, uint64_t unwritten);
 
-// As JSON. The lease id that a revoke names is a secret as long as the lease stands: of it there
-// are the first digits.
+// As JSON. Of the lease id in a revoke it has only the first digits: the id is a secret until the lease ends.
 std::string AskedText(semaphore::v1::AdministerRequest request);
 // The semaphore by its fields.
 std::string SemaphoreText(const semaphore::v1::SemaphoreInfo& info);

@@ -85,7 +85,7 @@ class Caller {
   // Takes `more` of its quotas; `less` of what it has is given back for it. Null without an access
   // file.
   Problem Take(const Usage& more, ChargePtr* charge, const Usage& less = Usage()) const;
-  // The same, whatever the quotas say: for what stands already.
+  // The same without a check of the quotas: for claims that exist already.
   ChargePtr Keep(const Usage& usage) const;
 
   // Two identities' clients of the same id are two clients. Then as Use.

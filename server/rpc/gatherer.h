@@ -29,9 +29,9 @@ class Gatherer {
         store_file_(std::move(store_file)),
         spans_(std::move(spans)) {}
 
-  // Blocks for as long as the reactor takes, but for at most three seconds: one for the engine to
-  // report what it has, if it is time to ask (else, and if it does not answer, its last report is
-  // shown with its age), and two for the reactor. Any thread but the reactor's; several at once.
+  // Blocks for at most three seconds: one for the engine's list, if one is due (otherwise, and if the engine does not
+  // answer, the last list is shown with its age), and two for the reactor. Any thread but the reactor's; several at the
+  // same time.
   DaemonFigures Gather() const;
 
  private:

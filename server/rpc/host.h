@@ -1,4 +1,4 @@
-// What Sessions sees of the rest of the daemon: the clock, the lanes, and until when it may vouch.
+// The rest of the daemon as Sessions needs it: the clock, the lanes, and the time until which the daemon may vouch.
 #pragma once
 
 #include <functional>
@@ -48,7 +48,7 @@ class Host final : public SessionsHost {
   // returned, so no client receives what the last batches bring.
   void StopLanes();
 
-  // Jobs that were submitted and have not come back.
+  // Jobs that were submitted and have no result yet.
   size_t jobs_under_way() const { return jobs_under_way_; }
 
   // The time of the last good Step of the lane that is furthest behind. Any thread.

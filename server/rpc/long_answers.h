@@ -1,5 +1,5 @@
-// Answers of many rows are put together from several slices, and take memory until the last has come. So only a few
-// are put together at once; the others wait, and the connections take turns.
+// Answers of many rows are composed of several slices, and take memory until the last slice has arrived. So only a few
+// are composed at the same time; the others wait, and the connections take turns.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,7 @@ class LongAnswers {
     answer->waits_ = true;
     Next();
   }
-  // It needs no turn any more. False: it does not wait; if it has its turn, that goes on.
+  // It no longer needs a turn. False: it does not wait; if it has its turn, it keeps it.
   bool Remove(LongAnswer* answer) {
     if (!answer->waits_) return false;
     answer->waits_ = false;

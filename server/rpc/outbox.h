@@ -1,5 +1,5 @@
-// What a stream has to say and could not send yet: everything that is ready goes into one message, as long as that
-// stays far below the 4 MiB that gRPC clients take by default.
+// The entries that a stream has not sent yet. All that are ready are sent in one message, as long as that is far below the
+// 4 MiB that gRPC clients accept by default.
 #pragma once
 
 #include <google/protobuf/arena.h>

@@ -1,5 +1,5 @@
-// Whether the daemon's threads still go round, for a watchdog that restarts a daemon which does
-// not. An engine that fails or is slow is no reason: a restart would not mend it.
+// Whether the daemon's threads make progress, for a watchdog that restarts a daemon without. An engine that fails or is
+// slow is no reason for that: a restart would not mend it.
 #pragma once
 
 #include <atomic>

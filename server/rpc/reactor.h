@@ -1,9 +1,9 @@
 // The one thread on which everything of gRPC and of Sessions runs: events of a completion queue,
 // timers, and functions that other threads post.
 //
-// It goes round in turns. A turn handles all events that are there, then what was posted, then the
-// timers that are due, and at its end hands on what the turn has collected (jobs to the lanes,
-// messages to the streams), so that what is ready together leaves together.
+// It works in turns. A turn handles all events that have arrived, then the posted functions, then the timers that are due.
+// At its end it hands on what it has collected: jobs to the lanes, messages to the streams. So what is ready in one turn is
+// sent together.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -44,7 +44,7 @@ class MemberEvent final : public QueueEvent {
   Owner* owner_;
 };
 
-// Armed with Reactor::Arm. It must be disarmed before it goes.
+// Armed with Reactor::Arm. It must be disarmed before it is destroyed.
 class ReactorTimer {
  public:
   virtual void OnTimer() = 0;
@@ -91,9 +91,9 @@ class Reactor {
 
   // ---- On the reactor's thread, or before Run() ----
 
-  // Shuts the queue down: Run() returns when what is under way has ended. gRPC ends the process of
-  // who asks anything of the queue from now on, so a call looks at closed() before it begins
-  // something: events of calls that were cut off may still come.
+  // Shuts the queue down: Run() returns when the operations under way have ended. From now on gRPC ends the process at
+  // any new operation on the queue. So a call checks closed() before it begins one: events of calls that were cut off may
+  // still arrive.
   void Close();
   bool closed() const { return closed_; }
 
@@ -116,8 +116,7 @@ class Reactor {
   // The longest time lately for which one turn kept all others waiting.
   SteadyTime::duration longest_turn() { return longest_turn_.Get(clock_->Now()); }
 
-  // Called in each turn after events, tasks and timers; it tells when it wants to be called at the
-  // latest.
+  // Called in each turn after events, tasks and timers; returns the time by which it must be called again.
   void SetDriver(std::function<SteadyTime()> driver) { driver_ = std::move(driver); }
   // Called at the end of each turn, in the order in which they were added.
   void AtTurnEnd(std::function<void()> function) { turn_ends_.push_back(std::move(function)); }

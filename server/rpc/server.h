@@ -81,8 +81,7 @@ class Server {
   // What the calls have counted. On the reactor's thread, after Serve().
   Environment& environment() { return environment_; }
 
-  // From now on who calls is judged by this; those that stand on streams, too. Any thread, until
-  // Stop().
+  // Checks callers by this policy from now on, also on open streams. Any thread, until Stop().
   // Vouching has ended or begun again: Sessions, and the watchers of health, learn of it. Any thread.
   void OnVouchChange();
   void SetAccess(std::shared_ptr<const AccessPolicy> access);
@@ -98,9 +97,8 @@ class Server {
   // thread, between Run() and Stop().
   void SetLimits(const ServiceLimits& limits);
 
-  // Health says NOT_SERVING, Sessions shuts down and so ends the streams; what is under
-  // way is finished for at most `grace`, and cut off then. Returns when the reactor's thread has
-  // ended: at most a little after `grace`.
+  // Health becomes NOT_SERVING, and Sessions shuts down, which ends the streams. Calls under way are finished for at most
+  // `grace`, and then cut off. Returns when the reactor's thread has ended: at most a little after `grace`.
   void Stop(Milliseconds grace);
 
  private:

@@ -41,7 +41,7 @@ class SessionCall final
   void AddError(uint64_t sequence, const Refusal& refusal);
 
   Acceptor<SessionCall>* acceptor_;
-  // Leases that commands of this stream have given back in this turn: their ends are no news to it.
+  // Leases that commands of this stream have released in this turn: their ends are not reported to it.
   absl::flat_hash_set<Id> released_;
   std::string holder_;
 };

@@ -23,7 +23,7 @@ class HealthWatcher {
   ~HealthWatcher() = default;
 };
 
-// What the daemon says of itself. Changed and read on the reactor's thread.
+// The daemon's health as the service reports it. Changed and read on the reactor's thread.
 struct StandardServices {
   grpc::AsyncGenericService generic;
   bool health = true;

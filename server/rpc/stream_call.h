@@ -69,7 +69,7 @@ class StreamCall : public BidiCall<Incoming, Response>, public SessionListener {
     kOpening,  // Sessions has been asked to open it.
     kOpen,
     kClosing,  // Asked to close cleanly.
-    kEnded,    // Sessions has nothing to do with this stream any more.
+    kEnded,    // Sessions no longer knows this stream.
   };
 
   // ---- the stream ----

@@ -12,10 +12,10 @@
 
 namespace semaphored {
 
-// One of them. Its owner tells when it has been taken.
+// One of them. Its owner reports when the client has taken it.
 class UnreadAnswer {
  public:
-  // It is not to be waited for any more: to cut the call off.
+  // The client has not taken it in time: cuts the call off.
   virtual void OnUnread() = 0;
   // Of the connection: which calls are one client's.
   virtual std::string Peer() const = 0;
