@@ -3,8 +3,8 @@
 // An adapter keeps semaphores. It is synchronous and batched, is used by one thread at a time (the
 // lane that owns it), and never throws. Only Wake() may be called from any thread.
 //
-// Losing is a value (kFull, kQueued, …), not knowing is a value (kUnknown); only breakage is an
-// error.
+// A lost race is a value (kFull, kQueued, …), and so is an unknown outcome (kUnknown); only a fault is
+// an error.
 #pragma once
 
 #include <chrono>
@@ -38,8 +38,8 @@ class Adapter {
   // Does not change while the adapter lives.
   virtual const Guarantees& guarantees() const = 0;
 
-  // Carries out a batch as if one command after the other, together and durably, and reads what has
-  // happened in the engine. With an empty batch it waits for events until `deadline`, or Wake().
+  // Carries out a batch as if one command after the other, together and durably, and reads the events
+  // of the engine. With an empty batch it waits for events until `deadline`, or Wake().
   // With commands it does not wait for events; `deadline` then bounds how long the engine may take.
   //
   // After kUnknown, only Step with an empty batch may be called until all unknown commands were
@@ -47,7 +47,7 @@ class Adapter {
   //
   // Error: nothing of the batch was done, and earlier results still hold. UNAVAILABLE: the
   // engine cannot be reached; RESOURCE_EXHAUSTED: it has no room; DATA_LOSS: what it keeps is
-  // damaged; FAILED_PRECONDITION: this node has been declared dead or replaced, and must not go on.
+  // damaged; FAILED_PRECONDITION: this node has been declared dead or replaced, and must end.
   virtual absl::StatusOr<StepResult> Step(absl::Span<const Submission> batch,
                                           SteadyTime deadline) = 0;
 
@@ -66,8 +66,7 @@ class NodeStore {
     uint64_t counter = 0;  // Rises with each join and each heartbeat.
     bool dead = false;     // Another daemon has declared it dead: it can write nothing more.
     bool stopped = false;  // Its daemon has ended in order (Leave).
-    // What the daemon said of itself when it joined, as it said it; empty if it said nothing. The
-    // store does not read it.
+    // The text that the daemon gave to Join; may be empty. The store does not read it.
     std::string daemon = {};
   };
 
@@ -80,15 +79,15 @@ class NodeStore {
   // `seen`: the row as Observe returned it, or an empty Node where there was none. ABORTED: a row
   // is there whose incarnation or counter is another; nothing was changed. nullptr: the id is taken
   // whatever its row says, which ends a daemon that has it.
-  // FAILED_PRECONDITION: the engine itself keeps the id for a daemon that is alive. On an engine
-  // that does (RabbitMQ), and on an exclusive one, `seen` is not looked at.
+  // FAILED_PRECONDITION: the engine itself keeps the id for a daemon that is alive. An engine that
+  // does (RabbitMQ), and an exclusive one, ignore `seen`.
   virtual absl::StatusOr<NodeRef> Join(const std::string& node_id, const std::string& daemon,
                                        const Node* seen) = 0;
   absl::StatusOr<NodeRef> Join(const std::string& node_id) { return Join(node_id, "", nullptr); }
 
   // Counts this node's counter up, if the row has this incarnation, and no higher counter than this
-  // process has left in it: of two processes that take themselves for the same incarnation (a
-  // machine that was copied, say) at most one goes on. A store that was put back may have a lower.
+  // process has left in it: of two processes with the same incarnation (of a machine that was copied,
+  // for example) at most one continues. A store that was restored may have a lower one.
   // FAILED_PRECONDITION: the id was taken, the node was declared dead, or another process counts.
   // Any other error: it may have been counted or not, and the next call settles that.
   virtual absl::Status Heartbeat() = 0;
@@ -98,10 +97,10 @@ class NodeStore {
   // be called afterwards.
   virtual absl::Status Leave() = 0;
 
-  // All nodes, this one too. Before Join as well; an exclusive engine then knows of none.
+  // All nodes, this one too. May be called before Join; an exclusive engine then returns none.
   virtual absl::StatusOr<std::vector<Node>> Observe() = 0;
 
-  // Marks `seen` dead if its counter and incarnation still are as seen. False: it has moved on.
+  // Marks `seen` dead if its counter and incarnation are still the same. False: they are not.
   virtual absl::StatusOr<bool> DeclareDead(const Node& seen) = 0;
 };
 

@@ -1,6 +1,5 @@
-// What the server asks of an adapter. All names and numbers in commands have been checked by the
-// server. Above each stands what may become of it: the kinds of Outcome, with the fields that are
-// set.
+// The commands that the server gives to an adapter. The server has checked all names and numbers in
+// them. The comment of each command lists the kinds of its Outcome, with the fields that are set.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +29,8 @@ struct Requester {
   }
 };
 
-// The most that may stand of what an identity has made, of what this daemon has loaded. What stands is never taken
-// away, and a request that is repeated has its answer. kOverQuota: the request would make more.
+// The most of each kind that an identity may have made, counted over what this daemon has loaded. Nothing that exists is
+// taken away, and a repeated request gets its answer. kOverQuota: the request would make more.
 struct OwnerQuotas {
   static constexpr uint64_t kNone = UINT64_MAX;
   uint64_t semaphores = kNone;
@@ -59,7 +58,7 @@ struct AcquireCommand {
   uint32_t permits = 1;
   uint32_t limit = 0;  // 0: must exist.
   bool adopt_limit = false;
-  // One that is not there is not made, whatever the limit says: kNoSuchSemaphore.
+  // A semaphore that does not exist is not made, even with a limit: kNoSuchSemaphore.
   bool must_exist = false;
   bool wait = false;
   int32_t priority = 0;
@@ -67,16 +66,16 @@ struct AcquireCommand {
   std::string holder;
   std::string owner;  // Claim::owner, and of a semaphore that it makes.
   OwnerQuotas quotas;
-  // The client named no holder, and the daemon filled it in: it is no part of what was asked for.
+  // The client named no holder, and the daemon filled it in: the fingerprint does not cover it.
   bool holder_is_default = false;
-  // As in EndCommand, if it is not detached: a daemon that the session has left asks for nothing
-  // any more.
+  // As in EndCommand, if it is not detached: a daemon that the session has left can get nothing for
+  // it.
   uint32_t epoch = 0;
-  // Only what has become of the request when it was made before; nothing is done otherwise
-  // (kNotAskedBefore). Needs a request id.
+  // Only answers a request that was made before; a new one does nothing (kNotAskedBefore). Needs a
+  // request id.
   bool only_if_repeated = false;
-  // No holder can count on this lease under the session from which it was moved any more: the holder
-  // has acknowledged its loss, or whatever validity may have been reported there has passed.
+  // The former session's holder no longer counts on this lease: it has acknowledged the loss, or every
+  // validity that may have been reported to it has passed.
   bool moved_is_over = false;
   // `moved_is_over` holds only for a lease with this Claim::epoch, not for a later move. 0: any.
   uint32_t moved_epoch = 0;
@@ -92,7 +91,7 @@ struct ReleaseCommand {
   Slots slots;
   // Only if the claim belongs to this session; kNotHeld (cause kMoved) otherwise. Empty: any.
   Id session = {};
-  // In the name of this identity: what belongs to another is kNotHeld. Empty: of any identity.
+  // The identity that calls: a claim of another identity is kNotHeld. Empty: any identity's.
   std::string caller = {};
 };
 
@@ -105,10 +104,9 @@ struct VerifyCommand {
   std::string caller = {};  // As in ReleaseCommand, if it is by claim.
 };
 
-// Ends a lease or a wait that is not ended by its holder: its TTL, its wait, its recall ran out,
-// its client went away.
-//   kDone; kNotHeld: it is gone already; kStale: the condition does not hold any more, nothing was
-//   done.
+// Ends a lease or a wait in place of its holder: its TTL, its wait or its recall has run out, or its
+// client has disconnected.
+//   kDone; kNotHeld: it has ended already; kStale: the condition no longer holds, and nothing was done.
 struct EndCommand {
   std::string semaphore;
   Id claim;
@@ -121,7 +119,7 @@ struct EndCommand {
   bool only_waiting = false;
 };
 
-// Asks the holder to give a lease back; one that is recalled already stays as it is. kDone (lease), kNotHeld.
+// Recalls a lease; one that is recalled already stays as it is. kDone (lease), kNotHeld.
 struct RecallCommand {
   std::string semaphore;
   Id claim;
@@ -141,8 +139,8 @@ struct AdoptCommand {
 //   kEnqueued (claim = the ticket's id, InQueue; position 0: it is delayed, or has been given to a worker
 //   at once), kLimitMismatch (Limit), kNoSuchSemaphore, kDestroyed,
 //   kLimitReached, kOverQuota, kTooOld, kReused, kUnusable, kUnsupported.
-// A full, paused or closed semaphore is no reason to refuse. A repeated request has the ticket of
-// the first one, with the position that it has now.
+// A full, paused or closed semaphore is no reason to refuse. A repeated request is answered with the
+// ticket of the first one, at its present position.
 struct EnqueueCommand {
   Requester requester;
   std::string semaphore;
@@ -151,7 +149,7 @@ struct EnqueueCommand {
   bool adopt_limit = false;
   bool must_exist = false;
   int32_t priority = 0;
-  int64_t delay_ms = 0;       // Not before so long after it was enqueued.
+  int64_t delay_ms = 0;       // No worker gets it earlier after the enqueue than this.
   uint32_t max_attempts = 0;  // 0: no bound.
   BackOff back_off;
   std::string content_type;
@@ -164,12 +162,13 @@ struct EnqueueCommand {
 // What becomes of an offer to work for which there is no ticket now.
 enum class OfferKept : uint8_t {
   kNo = 0,
-  kWhileTickets = 1,  // It stands if some ticket, not counting dead letters, may still come.
-  kAlways = 2,        // It stands: whatever is enqueued later comes to it.
+  kWhileTickets =
+      1,        // It is kept if there are tickets, dead letters aside, that may become eligible.
+  kAlways = 2,  // It is kept: a ticket that is enqueued later comes to it.
 };
 
 // Offers to carry out one ticket.
-//   kGranted (lease; report->tickets has the ticket with its payload), kQueued (the offer stands;
+//   kGranted (lease; report->tickets has the ticket with its payload), kQueued (the offer is kept;
 //   later the event kGranted or kWaitEnded), kNothing (there is no ticket, or with kNo none that is
 //   eligible), kLimitReached, kNoSuchSemaphore, kDestroyed, kSessionLost, kStale (the session
 //   has another epoch), kUnsupported; with kNo also kFull, kHolderCap, kPaused and kWithheld, where
@@ -187,17 +186,17 @@ struct TakeCommand {
   uint32_t epoch = 0;
 };
 
-// What has become of a ticket that a worker took. The lease ends with it.
-//   kReleased (Released: 1), kNotHeld (cause): the lease has ended before, and nothing was done: the
-//   ticket was, or will be, given to another; kNoSuchTicket: it is not a ticket's lease; kStale:
+// A worker's result of a ticket. The lease ends with it.
+//   kReleased (Released: 1), kNotHeld (cause): the lease had ended, and nothing was done: another
+//   worker has the ticket, or will get it; kNoSuchTicket: it is not a ticket's lease; kStale:
 //   the session has another epoch; kTooOld, kReused, kUnsupported.
 struct FinishCommand {
   enum class Result : uint8_t {
-    kDone = 0,     // It was carried out; the ticket goes.
-    kFailed = 1,   // It comes back after retry_after_ms, or its back-off; or it becomes a dead
-                   // letter, if this was the last attempt.
-    kReject = 2,   // It will never work: a dead letter.
-    kPutBack = 3,  // It was not begun: back to its place, and the attempt does not count.
+    kDone = 0,     // It was carried out; the ticket is removed.
+    kFailed = 1,   // It is queued again after retry_after_ms, or its back-off; after the last
+                   // attempt it becomes a dead letter.
+    kReject = 2,   // It will never work: it becomes a dead letter.
+    kPutBack = 3,  // It was not begun: it is queued at its place, and the attempt does not count.
   };
   Requester requester;
   std::string semaphore;
@@ -211,8 +210,8 @@ struct FinishCommand {
   std::string caller = {};  // As in ReleaseCommand.
 };
 
-// A delay is over: the ticket is eligible. kDone; kNoSuchTicket; kStale: it is not in this delay
-// any more; kUnsupported.
+// A delay is over: the ticket becomes eligible. kDone; kNoSuchTicket; kStale: it is no longer in this
+// delay; kUnsupported.
 struct RipenCommand {
   std::string semaphore;
   Id ticket;
@@ -229,27 +228,26 @@ struct OpenSessionCommand {
   std::string owner = {};  // Session::owner.
 };
 
-// Moves a session to this node: epoch + 1 (not if it is here already; `changed` tells).
-//   kDone with `session` and `claims` (all that it has, by semaphore; within one, leases and
-//   waiters in the order in which they asked) and `unread`, kSessionLost (`changed`: it is closing, and
-//   its row still stands), kStale (another epoch; 0: any), kReading (it has claims in very many semaphores
-//   that are not loaded: each time some more of them are).
+// Moves a session to this node: epoch + 1, and `changed`; not if it is here already.
+//   kDone with `session`, `claims` (all that it has, by semaphore; within one, leases and waiters in
+//   the order of their requests) and `unread`; kSessionLost (`changed`: it is closing, and its row still
+//   exists); kStale (another epoch; 0: any); kReading (it has claims in very many semaphores that are not
+//   loaded: each such answer has loaded some more).
 struct AdoptSessionCommand {
   Id session;
   uint32_t epoch = 0;
-  std::string caller = {};  // As in ReleaseCommand: another's is kSessionLost.
+  std::string caller = {};  // As in ReleaseCommand: another identity's session is kSessionLost.
 };
 
-// Removes the session's row once its claims are ended; ends what is left with `cause`.
-//   kDone, kSessionLost, kStale (another epoch; 0: any; one that is closing has one more than that with
-//   which its end began); kDamaged (message, Closing): claims in
-//   semaphores that are in quarantine are left, all others have ended.
-//   The session's row then stands, closing: no daemon adopts it, and the command is to be repeated.
+// Ends the claims that the session still has, with `cause`, and removes its row.
+//   kDone, kSessionLost, kStale (another epoch; 0: any; a session that is closing also accepts the epoch
+//   before); kDamaged (message, Closing): its claims in semaphores that are in quarantine are left, all
+//   others have ended. The row is then closing: no daemon adopts it, and the command must be repeated.
 struct CloseSessionCommand {
   Id session;
   uint32_t epoch = 0;
   EndCause cause = EndCause::kExpired;
-  // Only makes its row say that it is closing (kDone): what lands under its epoch has landed by then.
+  // Only marks the row as closing (kDone): no later commit lands under its former epoch.
   bool marks_only = false;
 };
 
@@ -258,10 +256,10 @@ inline size_t LaneOf(std::string_view semaphore, size_t lanes) {
   return lanes == 1 ? 0 : std::hash<std::string_view>{}(semaphore) % lanes;
 }
 
-// A page of what hangs on nodes which are dead: on other incarnations of this node, on any other
-// node if the store is exclusive, and on `dead` in these incarnations or earlier ones (whose
-// successors may have died before they took over). kDone with `orphans`, `delayed`, `next`, and Affected:
-// how many claims and tickets were read. Nothing is moved.
+// A page of what dead nodes host: other incarnations of this node; any other node, if the store is
+// exclusive; and the nodes `dead` in these incarnations or earlier ones, whose successors may have died
+// before they took over. kDone with `orphans`, `delayed`, `next`, and Affected: how many claims and
+// tickets were read. Nothing is moved.
 //   Of a shared store a page has at most `rows_max` semaphores, all of which belong to `lane`, and sessions.
 //   Lane 0 returns all sessions, without what they have in other pages; the claims of a session come with
 //   their semaphores, so that several pages may name it.
@@ -312,10 +310,10 @@ struct AdminAdopt {
   uint32_t limit = 0;  // 0: nothing is changed; `message` says what would be.
 };
 // Its leases by slot and its waiters in the order of the queue (without offers), foreign ones among them, up
-// to `rows_max` of each. SemaphoreInfo says where each list goes on: the next page is asked for with that.
-// A row that stands from the first page to the last is in exactly one of them, whatever comes and goes
-// meanwhile. (A lease that gives back its lowest slots between two pages may be shown twice if another daemon,
-// or another life of this one, answers the second.)
+// to `rows_max` of each. SemaphoreInfo says where each list continues: the command for the next page has that.
+// A row that exists from the first page to the last is in exactly one of them, whatever other rows are added or
+// removed meanwhile. (A lease that gives back its lowest slots between two pages may be shown twice if another
+// daemon, or another life of this one, answers the second.)
 // A page costs O(rows_max log n). Besides, a lease whose slots are not neighbours costs as much as it has runs
 // of them, in the page that shows it and those that follow.
 struct AdminDescribe {
@@ -323,7 +321,7 @@ struct AdminDescribe {
   // Each list begins behind this place; nullopt: with its first row.
   std::optional<LeasePlace> leases_after = {};
   std::optional<QueuePlace> waiters_after = {};
-  // The list is wanted: false for one that is complete while the other goes on.
+  // False: this list is not wanted, since it is complete while the other continues.
   bool leases = true;
   bool waiters = true;
 };
@@ -340,35 +338,35 @@ struct AdminListTickets {
 struct AdminShowTicket {
   Id ticket;
 };
-// The ticket goes, in whatever state; kInUse: it is being carried out, and `force`, which revokes
-// its lease, was not asked for.
+// Removes the ticket, in any state; kInUse: a worker has it, and `force`, which revokes its lease, is
+// not set.
 struct AdminCancelTicket {
   Id ticket;
   bool force = false;
 };
-// A new place; within its priority it goes by age.
+// Changes its priority; within a priority tickets are ordered by age.
 struct AdminPrioritizeTicket {
   Id ticket;
   int32_t priority = 0;
 };
-// A dead letter, or with an empty id all of them, back to its old place as if never tried. Affected =
+// Queues a dead letter, or with an empty id all of them, at its old place as if never tried. Affected =
 // how many. kNoSuchTicket: it is no dead letter. kLimitReached: there is no room for so many.
 struct AdminRequeue {
   Id ticket;
 };
-// A dead letter, or with an empty id all of them, is removed. Affected = how many.
+// Removes a dead letter, or with an empty id all of them. Affected = how many.
 struct AdminPurge {
   Id ticket;
 };
 
 // One administrative act on one semaphore.
-//   kDone with `info` (the semaphore after the act; none when it is gone), changed, Affected; kNoSuchSemaphore, kRevisionMismatch (info), kAlreadyExists (info), kInUse (info),
-//   kWouldOvershoot (info), kOutOfRange (a limit below 0 or above limit_max), kLimitReached, kOverQuota,
+//   kDone with `info` (the semaphore after the act; none if it was removed), changed, Affected;
+//   kNoSuchSemaphore, kRevisionMismatch (info), kAlreadyExists (info), kInUse (info), kWouldOvershoot (info), kOutOfRange (a limit below 0 or above limit_max), kLimitReached, kOverQuota,
 //   kNoSuchTicket, kDestroyed, kUnsupported, kTooOld, kReused. A destroy is kInUse while there are
 //   tickets, unless it is forced.
-// A resize, a revoke, a destroy and a configure may concern more claims than one commit changes. Then
-// kDone says that the act binds and Affected how many leases it means; the rest of their ends and recalls
-// follow as events, of this Step or later ones (ledger/rules/intentions.h).
+// A resize, a revoke, a destroy and a configure may concern more claims than one commit changes. kDone then
+// means that the act binds; Affected is the number of leases that it covers. The rest of their ends and
+// recalls follow as events, of this Step or later ones (ledger/rules/intentions.h).
 struct AdminCommand {
   Requester requester;
   std::string semaphore;
@@ -395,7 +393,7 @@ struct HistoryCommand {
   uint64_t before = 0;
 };
 
-// Does nothing: what was done before it has been reported when it is. kDone.
+// Does nothing. kDone: all commands before it have been reported.
 struct FlushCommand {};
 
 using Command =

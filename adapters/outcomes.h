@@ -1,4 +1,4 @@
-// What becomes of commands, and what else has happened meanwhile.
+// The results of a Step: the outcomes of its commands, and the events in the engine.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace semaphored {
 
-// ---- Outcomes: what became of a command. ----
+// ---- Outcomes of commands ----
 
 struct ClaimInfo {
   std::string semaphore;
@@ -23,7 +23,7 @@ struct ClaimInfo {
   TicketPtr ticket = nullptr;  // The lease's, if it has one.
 };
 
-// A waiter as it stands at the moment of the answer.
+// A waiter at the moment of the answer.
 struct WaiterInfo {
   uint64_t position = 0;
   WaiterPtr waiter;
@@ -33,8 +33,7 @@ struct WaiterInfo {
 struct TicketInfo {
   TicketPtr ticket = nullptr;
   uint64_t position = 0;  // From 1; 0: it is not kQueued.
-  // Null where none was asked for, and where it could not be read just now: AdminShowTicket asks
-  // again.
+  // Null if none was asked for, or if it could not be read now: AdminShowTicket reads it again.
   PayloadPtr payload = nullptr;
 };
 
@@ -47,7 +46,7 @@ struct TicketCounts {
   friend bool operator==(const TicketCounts&, const TicketCounts&) = default;
 };
 
-// A ticket with a delay that the daemon must count from now on: RipenCommand ends it.
+// A ticket whose delay the daemon counts from now on: RipenCommand ends the delay.
 struct DelayedTicket {
   std::string semaphore;
   TicketPtr ticket;
@@ -59,15 +58,15 @@ struct SemaphoreInfo {
   uint64_t waiting = 0;  // Without offers.
   uint64_t offers = 0;
   TicketCounts tickets;
-  // Only to AdminDescribe, with `…_next`: where the list goes on, as AdminDescribe::…_after takes it; nullopt: it does
-  // not. To ListCommand `waiters` has the one that has waited the longest, where the ledger keeps the list.
+  // Only for AdminDescribe, with `…_next`: where the list continues, for AdminDescribe::…_after; nullopt: it is complete.
+  // For ListCommand `waiters` has the one that has waited the longest, where the ledger keeps the list.
   std::vector<LeasePtr> leases;
   std::vector<WaiterInfo> waiters;
   std::optional<LeasePlace> leases_next = {};
   std::optional<QueuePlace> waiters_next = {};
 };
 
-// A session, or a detached claim standing for one, without a living node.
+// A session, or a detached claim, whose node is dead.
 struct Orphan {
   Id session;
   uint32_t epoch = 0;
@@ -79,7 +78,7 @@ struct Orphan {
   bool replaced = false;
 };
 
-// The long answers, apart so that the short ones stay short.
+// Long answers. They are apart from Outcome, which stays small.
 struct Report {
   std::optional<SemaphoreInfo> info;
   std::vector<SemaphoreInfo> infos;
@@ -87,7 +86,7 @@ struct Report {
   std::vector<Orphan> orphans;
   // To OrphansCommand: those whose host is as dead as an orphan's; their delays begin again.
   std::vector<DelayedTicket> delayed;
-  // To OrphansCommand: what the command for the next page names; empty: this was the last one.
+  // For OrphansCommand: `after` of the next page; empty: this was the last one.
   std::string next;
   std::optional<Session> session;
   std::vector<ClaimInfo> claims;
@@ -95,7 +94,7 @@ struct Report {
   bool unread = false;
   std::vector<TicketInfo> tickets;
   bool more = false;
-  // Other daemons were asked for what they hold, too; Outcome::Affected does not count it.
+  // Other daemons recall leases of theirs, too; Outcome::Affected does not count them.
   bool others_asked = false;
 };
 
@@ -139,11 +138,11 @@ enum class OutcomeKind : uint8_t {
   // There is room, but nothing is granted for now: the engine may have lost commits at a fail-over,
   // and the leases in them have not yet run out.
   kWithheld,
-  // Another client of the engine has the semaphore locked for so long that we have given up:
-  // nothing was done. The lane makes an error of it (UNAVAILABLE).
+  // Another client of the engine keeps the semaphore locked for too long: nothing was done. The lane
+  // makes an error of it (UNAVAILABLE).
   kBusy,
   kEnqueued,
-  // There is no ticket to be had.
+  // There is no ticket for the offer.
   kNothing,
   kNoSuchTicket,
   // An acquire that was to be answered only if repeated is not known: nothing was done.
@@ -151,11 +150,11 @@ enum class OutcomeKind : uint8_t {
   // The lease was moved here from another session, whose holder may still count on it: nothing is
   // granted yet. See AcquireCommand.
   kMoving,
-  // So much has to be read for it that this Step has read a part: nothing was done, and the command is
-  // to be sent again at once. See AdoptSessionCommand.
+  // This Step has read a part of what the command needs: nothing was done, and the command must be sent
+  // again immediately. See AdoptSessionCommand.
   kReading,
-  // It may or may not have been done. The adapter finds out; the final outcome comes in
-  // StepResult::settled.
+  // It may or may not have been done. The adapter finds out: StepResult::settled of a later Step has the
+  // final outcome.
   kUnknown,
 };
 
@@ -163,12 +162,12 @@ struct Outcome {
   // A claim in the queue (kQueued, kStillWaiting, kBelongsToSession), or a ticket (kEnqueued).
   struct InQueue {
     uint64_t position =
-        0;  // From 1. 0: it does not stand there (a ticket with a delay, or with a worker).
-    uint32_t epoch = 0;  // Claim::epoch of a claim that stood before the command; 0: a new one.
+        0;  // From 1. 0: it is not in the queue (a ticket with a delay, or with a worker).
+    uint32_t epoch = 0;  // Claim::epoch of a claim that existed before the command; 0: a new one.
     // Why it waits; kNone for a ticket.
     WaitReason reason = WaitReason::kNone;
   };
-  // kReleased: what went back, and what the holder has left of the lease.
+  // kReleased: the permits that were released, and those that the lease still has.
   struct Released {
     uint32_t permits = 0;
     uint32_t remaining = 0;
@@ -203,8 +202,7 @@ struct Outcome {
   std::variant<std::monostate, InQueue, Released, Affected, Limit, NotItsSlot, AtSlot, Closing>
       detail;
   LeasePtr lease;
-  // kQueued: the claim that waits. It is another than the command's when the request was a repeated
-  // one.
+  // kQueued: the claim that waits. For a repeated request it is another one than the command's.
   Id claim;
   // A sentence about a limit that was reached or a thing that is not supported; else empty.
   std::string message;
@@ -232,17 +230,16 @@ struct Outcome {
   }
 };
 
-// ---- Events: what happened to claims, whatever the cause. Events about other daemons' claims may
-// come too. ----
+// ---- Events of claims, whatever the cause. They may be about claims of other daemons, too. ----
 
 struct Event {
   enum class Kind : uint8_t {
     kGranted,    // A waiter became a lease.
-    kEnded,      // A lease is gone (cause).
-    kWaitEnded,  // A waiter is gone (cause).
-    kRecalled,   // lease->recall says how long it still has.
-    // The claim's or session's liveness is now kept by another node; or, with `session`, the claim
-    // has left that session, whichever node kept it: to its holder there it is lost.
+    kEnded,      // A lease has ended (cause).
+    kWaitEnded,  // A wait has ended without a grant (cause).
+    kRecalled,   // lease->recall has the grace.
+    // Another node hosts the claim or session now; or, with `session`, the claim has left that session:
+    // its holder there has lost it.
     kMoved,
   };
   Kind kind = Kind::kGranted;
@@ -251,13 +248,12 @@ struct Event {
   std::string_view semaphore;  // Valid until the next Step.
   LeasePtr lease;              // kGranted, kRecalled: as it is now. kEnded: as it was.
   uint32_t epoch = 0;          // kMoved: the one that it has at the other node.
-  // kGranted to an offer that is hosted here: what is to be carried out. Null: it has ended again
-  // by now.
+  // kGranted to an offer that is hosted here: the ticket to carry out. Null: its lease has ended already.
   TicketPtr ticket = nullptr;
   // The same; null also if it could not be read, as in TicketInfo.
   PayloadPtr payload = nullptr;
-  // kWaitEnded: whose it was, as Waiter::session. Of leases it is in `lease`. kMoved: the session that
-  // the claim has left; empty: it has left none.
+  // kWaitEnded: Waiter::session. (For leases it is in `lease`.) kMoved: the session that the claim has
+  // left; empty: it has left none.
   Id session = {};
 };
 
@@ -285,14 +281,14 @@ struct Settled {
   absl::StatusOr<Outcome> outcome;
 };
 
-// A semaphore that cannot be used though the engine can: what the engine keeps of it is damaged, or no
-// commit to it succeeds, not even one that changes nothing. Commands about it are answered kDamaged;
-// its permits stay as they are.
+// A semaphore that cannot be used though the engine can: its rows are damaged, or no commit to it
+// succeeds, not even one that changes nothing. Commands about it are answered kDamaged; its permits stay
+// as they are.
 struct Quarantine {
   std::string semaphore;
   // OK: it has ended.
   absl::Status why;
-  // It cannot be read either: what other daemons do to it is not seen here.
+  // It cannot be read either: this daemon does not see what other daemons do to it.
   bool unread = false;
 };
 
@@ -303,7 +299,7 @@ struct StepResult {
   std::vector<Settled> settled;
   std::vector<Event> events;
   std::vector<SemaphoreChange> changes;
-  // Delays that have begun, and are this daemon's to count.
+  // Delays that have begun, and that this daemon counts.
   std::vector<DelayedTicket> delayed;
   // Quarantines that have begun, ended, or changed `unread` since the last result; in order.
   std::vector<Quarantine> quarantines;

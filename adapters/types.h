@@ -82,16 +82,16 @@ enum class EndCause : uint8_t {
 // kHolderCap, kFull, kBehind, kForeign. Of another client of the engine that waits there (Waiter::foreign)
 // only kFull or kNone; of an offer, which waits for a ticket, kNone.
 enum class WaitReason : uint8_t {
-  // Nothing is in its way: this commit, or one that follows at once, lets it in.
+  // Nothing is in its way: this commit grants it, or the next one.
   kNone = 0,
   // Fewer permits are free than it asks for. On an engine that hands out permits itself: the engine has
   // given none.
   kFull = 1,
-  // As many are free, but a waiter that stands before it is served first: mostly a larger one that does not
-  // fit. Or a ticket before it is, which a worker offers to take.
+  // Enough are free, but an earlier waiter is served first: mostly a larger one that does not fit. Or an
+  // earlier ticket, which a worker offers to take.
   kBehind = 2,
-  // With it its holder would have more than permits_per_holder, or with an earlier waiter of that holder,
-  // behind which it stands.
+  // With it its holder would have more than permits_per_holder; or an earlier waiter of that holder waits
+  // for that reason.
   kHolderCap = 3,
   kPaused = 4,
   // The semaphore is being destroyed: the waiter is about to be dismissed.
@@ -135,11 +135,11 @@ struct Settings {
   friend bool operator==(const Settings&, const Settings&) = default;
 };
 
-// What a lease and a waiter have in common: who asks, for how much, and where its liveness is kept.
+// What a lease and a waiter have in common: the request, the permits, and the session on which it depends.
 struct Claim {
   Id id;
-  // Whose liveness it hangs on. Equal to `id` for a detached claim, which is a session of its own:
-  // then host, epoch and ttl_ms below are that session's. Otherwise those are the row's of Session.
+  // The session on which it depends. Equal to `id` for a detached claim, which is a session of its own:
+  // then host, epoch and ttl_ms below are that session's. Otherwise Session has them.
   Id session;
   RequestKey request;
   // Of the request's effect (ledger/requests.h); empty if the request is not remembered.
@@ -152,7 +152,7 @@ struct Claim {
   // Its place in the queue within its priority; rises with each claim of the semaphore.
   uint64_t order = 0;
   std::string holder;
-  // The identity that asked for it; empty: none was known, and it belongs to none.
+  // The identity of its request; empty: none was known, and it belongs to none.
   std::string owner;
 
   bool detached() const { return session == id; }
@@ -170,11 +170,11 @@ struct Recall {
   };
   // In a command. No lease has a recall with one of these two.
   static constexpr int64_t kNow =
-      0;  // The commit itself ends the lease, whatever its holder relies on.
+      0;  // The commit itself ends the lease, even if its holder still counts on it.
   static constexpr int64_t kOwnGrace = -1;  // Settings::recall_grace_ms.
 
   Reason reason = Reason::kNone;
-  // Counted by the host from when it knows of the recall.
+  // The host counts it from the time at which it learns of the recall.
   int64_t grace_ms = 0;
   bool pending() const { return reason != Reason::kNone; }
   friend bool operator==(const Recall&, const Recall&) = default;
@@ -223,11 +223,10 @@ struct Lease : Claim {
 
 struct Waiter : Claim {
   int64_t queued_at_unix_ms = 0;
-  // Another client of the same engine that waits there: a place is left to it, which it takes
-  // itself; no session, never granted or ended by us.
+  // Another client of the same engine that waits there: a permit is left to it, which it takes itself. It
+  // has no session, and we neither grant nor end it.
   bool foreign = false;
-  // An offer: it waits for a ticket to carry out, not for a permit of its own. It stands apart from
-  // the queue.
+  // An offer: it waits for a ticket to carry out, not for a permit of its own. It is not in the queue.
   bool works = false;
 };
 
@@ -244,11 +243,11 @@ struct BackOff {
 enum class TicketState : uint8_t {
   kQueued = 1,    // Eligible: a worker that offers to work gets it when its turn comes.
   kDelayed = 2,   // Not before delay_ms have passed.
-  kAssigned = 3,  // A lease stands for it.
+  kAssigned = 3,  // A worker holds a lease for it.
   kDead = 4,      // A dead letter: no worker gets it until it is requeued.
 };
 
-// Why an attempt did not come to its end.
+// Why an attempt failed.
 struct TicketReason {
   uint32_t attempt = 0;
   std::string text;
@@ -256,8 +255,8 @@ struct TicketReason {
   friend bool operator==(const TicketReason&, const TicketReason&) = default;
 };
 
-// A durable waiter: a piece of work that stands in the queue by itself, for any worker to carry
-// out. Its payload is kept by the store alone.
+// A durable waiter: a piece of work that waits in the queue without a client, for any worker to carry
+// out. Only the store has its payload.
 struct Ticket {
   Id id;
   int32_t priority = 0;
@@ -271,7 +270,7 @@ struct Ticket {
   int64_t delay_ms = 0;  // kDelayed: more than 0. Otherwise 0.
   // Delays begun: names the present one.
   uint32_t delays = 0;
-  NodeRef host;  // kDelayed: the daemon whose clock counts the delay. Otherwise of no meaning.
+  NodeRef host;  // kDelayed: the daemon whose clock counts the delay. Otherwise meaningless.
   Id lease;      // kAssigned: the claim under which it is carried out. Otherwise empty.
   std::string content_type;
   uint32_t payload_bytes = 0;
@@ -299,15 +298,14 @@ struct Session {
   int64_t ttl_ms = 0;
   uint32_t client = 0;
   bool release_on_disconnect = false;
-  // It has ended: no claim of it is granted any more, it cannot be resumed, and its lanes end what it
-  // has. The row goes with its last claim.
+  // It has ended: no claim of it is granted, it cannot be resumed, and the lanes end its claims. The row
+  // is removed with its last claim.
   bool closing = false;
   std::string holder;
   std::string owner;  // As in Claim.
 };
 
-// Whether what belongs to `owner` is not there for a command in the name of `caller`. Empty, of either:
-// it is there for all.
+// True: what belongs to `owner` is hidden from a command of `caller`. If either is empty, it is not.
 inline bool IsAnothers(std::string_view owner, std::string_view caller) {
   return !owner.empty() && !caller.empty() && owner != caller;
 }
@@ -319,10 +317,10 @@ struct SemaphoreRow {
   Settings settings;
   bool paused = false;
   bool destroying = false;
-  // An Acquire or an Enqueue has made it, and no administrator has touched it since.
+  // An Acquire or an Enqueue has made it, and no administrator has changed it since.
   bool made_on_use = false;
-  // What acts that are larger than one commit still have to do here, as ledger/rules/intentions.h
-  // encodes it; empty: nothing. A store keeps it as it is.
+  // What acts that are larger than one commit still have to do, encoded by ledger/rules/intentions.h;
+  // empty: nothing. A store keeps it unchanged.
   std::string intentions;
   uint64_t next_order = 1;
   // Rises by one with each commit that touches the semaphore or its claims. 0: not in the store
@@ -358,12 +356,12 @@ struct Guarantees {
   // permits they have, and a lease is known to its own daemon alone.
   bool shares_claims = true;
   // An administrator's revoke, and the recall of a lowered limit, reach the leases of all daemons;
-  // if claims are not shared, a moment later. False: those of the daemon that is asked.
+  // if claims are not shared, a moment later. False: those of the daemon that receives the request.
   bool administers_all = true;
   bool grants_at_once =
-      true;  // Room is given to waiters by the Step that made it; else soon after.
-  // So many waiters are let in by one commit; those for whom there is room beyond follow at once,
-  // in commits of their own. 0: all.
+      true;  // The Step that makes room grants it to waiters; else a later one, soon.
+  // Waiters that one commit grants to at most; further ones follow immediately, in commits of their
+  // own. 0: no bound.
   uint32_t grants_per_commit_max = 0;
   bool lowest_slot = true;  // A grant takes the lowest free slots; else any.
   bool settings = true;     // Settings and pauses can be kept, not only the limit.
@@ -374,8 +372,8 @@ struct Guarantees {
   bool revision_counts_claims = true;
   bool names = true;        // All semaphores can be listed.
   bool made_on_use = true;  // SemaphoreRow::made_on_use is kept; else idle semaphores stay.
-  // Verify says held of a lease on a slot that a lowered limit has removed. False: it says not held,
-  // though the lease stands until its holder gives it back.
+  // Verify returns held for a lease on a slot that a lowered limit has removed. False: it returns not
+  // held, though the lease remains until its holder releases it.
   bool verifies_removed_slots = true;
   uint32_t permits_per_request_max = 1'000'000;
   uint32_t limit_max = 1'000'000;  // Of a semaphore.
@@ -385,8 +383,8 @@ struct Guarantees {
   // The engine takes back a permit that is held for longer: each lease is recalled so that its
   // grace ends before, and what was vouched for. 0: no bound.
   int64_t longest_hold_max_ms = 0;
-  // The engine may take leases back of itself so long after it was last reached: a daemon vouches
-  // for no longer after a Step that succeeded. 0: it does not.
+  // The engine may take leases back so long after it was last reached: after a Step that succeeded a
+  // daemon vouches for no longer. 0: the engine takes none back.
   int64_t vouch_max_ms = 0;
 };
 
