@@ -60,6 +60,10 @@ without_head() {
 }
 report "a file does not begin with a comment that says what it is for" "$(without_head)"
 
+report "a source file of the product has more than 500 lines" \
+  "$(files 'adapters/*.cc' 'adapters/*.h' 'server/*.cc' 'server/*.h' 'client/*.cc' 'client/*.h' | xargs -0 -r -n 100 wc -l |
+    awk '$2 != "total" && $1 > 500')"
+
 report "a class has too many methods (tests/classes.py)" "$(python3 -B tests/classes.py 2>&1 || true)"
 
 # The walk of an Acquire, and the headers of server/sessions: each file that is named there exists.

@@ -30,42 +30,10 @@
 #include "absl/status/statusor.h"
 #include "adapters/rabbitmq/connection.h"
 #include "adapters/rabbitmq/document.h"
+#include "adapters/rabbitmq/token_format.h"
 #include "adapters/types.h"
 
 namespace semaphored::rabbitmq {
-
-// A semaphore as the broker has it.
-struct StoredSemaphore {
-  // row.revision is the document's version. next_order is each daemon's own and not kept here.
-  SemaphoreRow row;
-  // Rises when the queue of tokens is made again: what was held of an older one is void.
-  uint64_t incarnation = 0;
-  uint64_t act = 0;             // The number of the act that wrote it last.
-  std::set<uint32_t> slots;     // That have a token.
-  std::set<uint32_t> doubtful;  // Of these it is not known whether their token arrived.
-  // Not all of its first tokens are known to have arrived: it is not there yet, and is made again.
-  bool making = false;
-
-  // How many tokens there should be.
-  uint32_t wanted() const { return row.destroying ? 0 : row.limit; }
-  // How many are to be taken out.
-  size_t excess() const { return slots.size() > wanted() ? slots.size() - wanted() : 0; }
-};
-
-// Of incarnations, and of tokens' bases above the 32 bits that count what is granted.
-inline constexpr uint64_t kGenerationMax = uint64_t{1} << 31;
-
-// A permit's message.
-struct Token {
-  uint32_t slot = 0;
-  uint64_t base = 0;
-};
-std::string TokenText(const Token& token);
-// nullopt: it is none of ours.
-std::optional<Token> ReadToken(const std::string& text);
-// It was sent before the queue of tokens was made (again), and arrived late: it is no permit, and is to be
-// acknowledged.
-bool IsVoid(const Token& token, const StoredSemaphore& stored);
 
 class TokenBroker {
  public:
