@@ -278,6 +278,11 @@ rule_mutants() {
   once all tests/mutants/rules.py --jobs "$jobs" --folder "$folder/tree"
 }
 
+format_mutants() {
+  covered="all mutants of tests/mutants/formats.py"
+  once all tests/mutants/formats.py --jobs "$jobs" --folder "$folder/tree"
+}
+
 client_mutants() {
   covered="all C++ mutants of tests/mutants/clients.py"
   once all tests/mutants/clients.py --jobs "$jobs" --folder "$folder/tree" cpp
@@ -446,6 +451,7 @@ storm-node          | storm_node          | the same with holders of the Node cl
 hostile             | hostile             | attacks of all kinds from fifty connections beside an honest client, ten minutes
 worlds              | worlds              | small worlds, each explored completely to depth 10
 rule-mutants        | rule_mutants        | mutants inside the rules, each killed by a named contract case
+format-mutants      | format_mutants      | changed bytes of stored formats, each found by a named golden test
 client-mutants      | client_mutants      | mutants inside the C++ client's session machine, each killed by a named conformance trace
 versions            | versions            | daemons of this version and of a made-up next one on each engine
 engines-newer       | engines_newer       | all tests of Postgres and RabbitMQ on the newest versions that Debian has

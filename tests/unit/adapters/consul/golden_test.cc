@@ -70,6 +70,12 @@ TEST_CASE("consul golden: a document") {
   CHECK(read.row == document.row);
   CHECK((read.bound == document.bound && read.spares == document.spares));
   CheckStored(WriteDocument(read, StoredNameOf, {}), kStoredDocument);
+  // A flag that is false is left out.
+  Document destroyed = FullDocument();
+  destroyed.row.destroying = true;
+  CheckStored(WriteDocument(destroyed, StoredNameOf, {}),
+              absl::StrReplaceAll(kStoredDocument,
+                                  {{R"("paused":true,)", R"("paused":true,"destroying":true,)"}}));
   const std::string newer =
       absl::StrReplaceAll(kStoredDocument, {{"\"version\":1", "\"version\":2"}});
   CHECK(absl::IsDataLoss(ReadDocument("team/db", newer, 100, 500, StoredNumberOf).status()));

@@ -100,6 +100,11 @@ TEST_CASE("dynamodb golden: a head") {
   head.counts = {21, 22, 23, {24, 25, 26, 27}};
   CheckStored(WriteHead(head).dump(), kHeadJson);
   CheckReadAgain(kHeadJson, [](const json& item) { return WriteHead(ReadHead(kName, item)); });
+  // A flag that is false is left out.
+  head.row.destroying = true;
+  json destroying = json::parse(kHeadJson);
+  destroying["destroying"] = {{"BOOL", true}};
+  CheckStored(WriteHead(head).dump(), destroying.dump());
 }
 
 TEST_CASE("dynamodb golden: leases, waiters and offers") {
