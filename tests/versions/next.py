@@ -33,8 +33,8 @@ CHANGES = [
     ("consul/engine.cc", "      return JudgeVersion(",
      "      if (version < kStoreVersion) {\n"
      "        TransactionRequest raise;\n"
-     "        raise.Cas(keys.Version(), absl::StrCat(kStoreVersion), entry.modify_index);\n"
-     "        return client->Put(\"/v1/txn\", raise.Body()).status;\n"
+     "        raise.Cas(keys.Version(), absl::StrCat(kStoreVersion), entry->modify_index);\n"
+     "        return client->Write(raise).status();\n"
      "      }\n"
      "      return JudgeVersion("),
     ("dynamodb/items.h", "kStoreVersion = 1;", "kStoreVersion = 2;"),
