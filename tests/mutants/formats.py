@@ -63,13 +63,13 @@ def judge(folder, mutant, jobs):
         wrong = build(folder, jobs, "unit_tests")
         if wrong:
             return "it does not compile:\n" + wrong
-        done = subprocess.run([folder / "build/release/tests/unit/unit_tests", f"{mutant.case}*~[postgres]~[consul]~[dynamodb]~[rabbitmq]"],
+        done = subprocess.run([folder / "build/release/tests/unit/unit_tests", f"~[postgres]~[consul]~[dynamodb]~[rabbitmq]{mutant.case}*"],
                               cwd=folder, capture_output=True, text=True, check=False, timeout=CASE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         return f"the test did not end within {CASE_TIMEOUT_S} s"
     finally:
         path.write_text(original)
-    if "No test" in done.stdout or "SIG" in done.stdout or done.returncode < 0:
+    if "No test" in done.stdout or "No test" in done.stderr or "SIG" in done.stdout or done.returncode < 0:
         return "there is no such test, or it crashed"
     return "" if done.returncode > 0 else "it survived"
 
