@@ -30,7 +30,7 @@ struct PruneOptions {
   std::chrono::milliseconds requests_kept = std::chrono::hours(1);
   // Between two readings of the figures.
   std::chrono::milliseconds measured_every{5000};
-  // Every so many looks: history from its start, and lives that have ended.
+  // Every so many intervals: history from its start, and lives that have ended.
   int thorough_every = 60;
 };
 
@@ -48,6 +48,8 @@ class Pruner {
  private:
   using Life = std::pair<int64_t, int64_t>;  // Node and incarnation.
 
+  // Once in each interval, however often there is more of the rest.
+  void Walk(const Query& query);
   bool PruneHistory(const Query& query);
   void PruneEnded(const Query& query);
   bool PruneLives(SteadyTime now, const Query& query);
@@ -65,7 +67,8 @@ class Pruner {
   Upkeep* const upkeep_;
   // nullopt: never. (The clock may begin with the machine: its zero is no time long past.)
   std::optional<SteadyTime> last_;
-  uint64_t looks_ = 0;
+  std::optional<SteadyTime> walked_;
+  uint64_t walks_ = 0;
   std::string history_from_ = "0";  // Numbers below have gone.
   // Lives that have ended, and when that was seen first.
   std::map<Life, SteadyTime> ended_;

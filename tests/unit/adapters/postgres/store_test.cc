@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <future>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -498,6 +499,37 @@ TEST_CASE("postgres: a lane prunes first when it begins, also just after the mac
   CHECK(asked == first);
   REQUIRE(pruner.PruneIfDue(start + std::chrono::hours(1), query).ok());
   CHECK(asked > first);
+}
+
+TEST_CASE(
+    "postgres: while there is more history to prune, all else is walked along once in an interval",
+    "[postgres]") {
+  TestSchema schema;
+  Client other = schema.Connect();
+  StoreOptions options;
+  options.lane = 1;  // It does not prune by itself.
+  OpenStore open = Open(schema, {.store = options});
+  AddHistory(other, 2500);
+  const Statements sql(schema.name());
+  Upkeep upkeep;
+  PruneOptions prune;
+  prune.history_rows = 0;
+  prune.interval = std::chrono::seconds(40);
+  Pruner pruner(&sql, prune, &upkeep);
+  std::map<std::string, int> asked;
+  const Pruner::Query query = [&](const Statement& statement, const Arguments& arguments) {
+    ++asked[statement.name()];
+    return open.connection->Run(statement, arguments);
+  };
+  const SteadyTime start = SteadyTime() + std::chrono::hours(1);
+  for (const int second : {0, 1, 2, 39}) {
+    REQUIRE(pruner.PruneIfDue(start + std::chrono::seconds(second), query).ok());
+  }
+  CHECK(other.Number(kCountLeases) == 0);
+  CHECK(asked["prune"] == 4);
+  CHECK(asked["prune_ended"] == 1);
+  REQUIRE(pruner.PruneIfDue(start + std::chrono::seconds(79), query).ok());
+  CHECK(asked["prune_ended"] == 2);
 }
 
 // Carries out one request of client "c" (number 1) with `sequence`.
