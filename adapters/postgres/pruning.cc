@@ -32,6 +32,11 @@ absl::Status Pruner::PruneIfDue(SteadyTime now, const Query& query) {
   if (last_ && now < *last_ + options_.interval) return absl::OkStatus();
   broken_ = absl::OkStatus();
   last_ = now;
+  if (looks_++ % options_.thorough_every == 0) {
+    // Also what became visible after higher numbers had gone.
+    history_from_ = "0";
+    look_for_ended_ = true;
+  }
   if (!walked_ || now >= *walked_ + options_.interval) {
     walked_ = now;
     Walk(query);
@@ -45,11 +50,6 @@ absl::Status Pruner::PruneIfDue(SteadyTime now, const Query& query) {
 }
 
 void Pruner::Walk(const Query& query) {
-  if (walks_++ % options_.thorough_every == 0) {
-    // Also what became visible after higher numbers had gone.
-    history_from_ = "0";
-    look_for_ended_ = true;
-  }
   Ask(query, UpkeepWork::kHistory, sql_->prune_parts, {});
   // Not between the requests of a life that goes and the floors that go with it: a floor stays as long as any request
   // of its client does.

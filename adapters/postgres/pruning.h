@@ -30,7 +30,7 @@ struct PruneOptions {
   std::chrono::milliseconds requests_kept = std::chrono::hours(1);
   // Between two readings of the figures.
   std::chrono::milliseconds measured_every{5000};
-  // Every so many intervals: history from its start, and lives that have ended.
+  // Every so many looks: history from its start, and lives that have ended.
   int thorough_every = 60;
 };
 
@@ -68,7 +68,7 @@ class Pruner {
   // nullopt: never. (The clock may begin with the machine: its zero is no time long past.)
   std::optional<SteadyTime> last_;
   std::optional<SteadyTime> walked_;
-  uint64_t walks_ = 0;
+  uint64_t looks_ = 0;
   std::string history_from_ = "0";  // Numbers below have gone.
   // Lives that have ended, and when that was seen first.
   std::map<Life, SteadyTime> ended_;

@@ -64,26 +64,26 @@ json SettingsOf(const StoredSemaphore& stored) {
   return content;
 }
 
-absl::StatusOr<StoredSemaphore> ReadSettings(const std::string& name, const json& read) {
+absl::StatusOr<StoredSemaphore> ReadSettings(const std::string& name, const json& content) {
   StoredSemaphore stored;
   SemaphoreRow& row = stored.row;
   row.name = name;
   try {
-    read.at("version").get_to(row.revision);
-    read.at("limit").get_to(row.limit);
-    read.at("backfill").get_to(row.settings.backfill);
-    read.at("longest_hold_ms").get_to(row.settings.longest_hold_ms);
-    read.at("recall_grace_ms").get_to(row.settings.recall_grace_ms);
-    read.at("waiters_max").get_to(row.settings.waiters_max);
-    read.at("paused").get_to(row.paused);
-    read.at("destroying").get_to(row.destroying);
-    read.at("created_at_unix_ms").get_to(row.created_at_unix_ms);
-    read.at("owner").get_to(row.owner);
-    read.at("incarnation").get_to(stored.incarnation);
-    read.at("act").get_to(stored.act);
-    stored.slots = SlotsOf(read.at("slots"));
-    stored.doubtful = SlotsOf(read.at("doubtful"));
-    stored.making = read.value("making", false);
+    content.at("version").get_to(row.revision);
+    content.at("limit").get_to(row.limit);
+    content.at("backfill").get_to(row.settings.backfill);
+    content.at("longest_hold_ms").get_to(row.settings.longest_hold_ms);
+    content.at("recall_grace_ms").get_to(row.settings.recall_grace_ms);
+    content.at("waiters_max").get_to(row.settings.waiters_max);
+    content.at("paused").get_to(row.paused);
+    content.at("destroying").get_to(row.destroying);
+    content.at("created_at_unix_ms").get_to(row.created_at_unix_ms);
+    content.at("owner").get_to(row.owner);
+    content.at("incarnation").get_to(stored.incarnation);
+    content.at("act").get_to(stored.act);
+    stored.slots = SlotsOf(content.at("slots"));
+    stored.doubtful = SlotsOf(content.at("doubtful"));
+    stored.making = content.value("making", false);
     // It would be written into the registry, which other semaphores share.
     if (stored.incarnation > kGenerationMax)
       throw std::out_of_range("an incarnation that cannot be");
