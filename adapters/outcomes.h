@@ -59,7 +59,7 @@ struct SemaphoreInfo {
   uint64_t offers = 0;
   TicketCounts tickets;
   // Only for AdminDescribe, with `…_next`: where the list continues, for AdminDescribe::…_after; nullopt: it is complete.
-  // For ListCommand `waiters` has the one that has waited the longest, where the ledger keeps the list.
+  // For ListCommand `waiters` has the one that has waited the longest, where the list of the engine has its waiters.
   std::vector<LeasePtr> leases;
   std::vector<WaiterInfo> waiters;
   std::optional<LeasePlace> leases_next = {};

@@ -201,10 +201,11 @@ def document():
                  "description": "Permits of named, counting semaphores, by HTTP and JSON. Fields may be named as here or "
                                 "as in the .proto; unknown fields are refused. docs/http.md says more."},
         "servers": [{"url": "http://127.0.0.1:7422"}],
-        "security": [{}, {"token": []}],
+        "security": [{}, {"token": []}, {"certificate": []}],
         "paths": paths,
         "components": {"schemas": dict(sorted(schemas.items())),
-                       "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}}}
+                       "securitySchemes": {"token": {"type": "http", "scheme": "bearer"},
+                                           "certificate": {"type": "mutualTLS"}}}}
 
 
 def main(arguments):

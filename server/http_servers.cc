@@ -48,7 +48,7 @@ absl::Status HttpServers::StartWeb(const Config& config, const Clock& clock, Sec
   if (!web.ok()) return web.status();
   web_ = *std::move(web);
   shown_web_ = web_.get();
-  spdlog::info("http at http://{}/", web_->address());
+  spdlog::info("http at {}", web_->url());
   return absl::OkStatus();
 }
 

@@ -47,6 +47,7 @@
 #include "server/otlp/span_exporter.h"
 #include "server/rpc/gatherer.h"
 #include "server/rpc/host.h"
+#include "server/rpc/inside_peer.h"
 #include "server/rpc/pulse.h"
 #include "server/rpc/security.h"
 #include "server/rpc/server.h"

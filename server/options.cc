@@ -20,7 +20,9 @@ ServerOptions ServerOptionsOf(const Config& config) {
   options.connections_max = config.connections_max;
   if (!config.metrics_listen.empty())
     options.other_descriptors += http::ServerOptions().connections_max;
-  if (!HttpAddressOf(config).listen.empty()) options.other_descriptors += web::kConnectionsMax;
+  // With TLS as many more are at its door.
+  if (!HttpAddressOf(config).listen.empty())
+    options.other_descriptors += web::kConnectionsMax * (IsHttpByTls(config) ? 2 : 1);
   options.connection_calls_max = static_cast<int>(config.connection_calls_max);
   options.handshake_timeout_ms = config.handshake_timeout_ms;
   options.connections_bytes_max = config.connections_bytes_max;
@@ -111,7 +113,9 @@ web::WebOptions WebOptionsOf(const Config& config, Security* security) {
   options.listen = HttpAddressOf(config).listen;
   options.hosts = config.http_hosts;
   options.writes = web::WritesOf(config.http_writes);
-  options.needs_token = NeedsCertificates(config);
+  options.tls = IsHttpByTls(config) ? security->tls() : nullptr;
+  options.handshake_timeout = Milliseconds(config.handshake_timeout_ms);
+  options.needs_token = NeedsCertificates(config) && !IsHttpByTls(config);
   options.body_bytes_max = config.message_bytes_max;
   options.unread_max = Milliseconds(config.keepalive_interval_ms + config.keepalive_timeout_ms);
   options.policy = [security] { return security->policy(); };

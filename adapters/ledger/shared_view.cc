@@ -382,6 +382,19 @@ void SharedView::LookWhetherWithheld() {
   core_->withheld = withheld;
 }
 
+namespace {
+
+// Null: none waits, or the store has counted the waiters without reading them.
+WaiterPtr LongestOf(const std::vector<WaiterPtr>& waiters) {
+  WaiterPtr longest;
+  for (const WaiterPtr& waiter : waiters) {
+    if (!waiter->works && (longest == nullptr || waiter->order < longest->order)) longest = waiter;
+  }
+  return longest;
+}
+
+}  // namespace
+
 absl::StatusOr<Outcome> SharedView::ListNames(const ListCommand& command) {
   absl::StatusOr<std::vector<std::string>> names =
       store_->Names(command.prefix, command.after, command.rows_max + 1);
@@ -401,6 +414,8 @@ absl::StatusOr<Outcome> SharedView::ListNames(const ListCommand& command) {
     info.waiting = counts.waiting;
     info.offers = counts.offers;
     info.tickets = counts.tickets;
+    if (WaiterPtr longest = LongestOf(loaded.waiters))
+      info.waiters.push_back({0, std::move(longest)});
     outcome.report->infos.push_back(std::move(info));
   }
   std::ranges::sort(outcome.report->infos, {},

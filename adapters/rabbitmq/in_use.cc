@@ -149,7 +149,7 @@ absl::StatusOr<std::optional<SemaphoreInfo>> InUse::Show(const std::string& name
   Semaphore* semaphore = loaded_.contains(name) ? core_->state.Find(name) : nullptr;
   if (semaphore == nullptr) return std::optional<SemaphoreInfo>();
   if (absl::Status status = CountElsewhere(semaphore); !status.ok()) return status;
-  return std::optional<SemaphoreInfo>(Describe(*semaphore));
+  return std::optional<SemaphoreInfo>(DescribeListed(*semaphore));
 }
 
 absl::StatusOr<Outcome> InUse::List(const ListCommand& command) {

@@ -33,6 +33,7 @@ struct Config {
   std::string tls_client_certificates = "require";  // require, optional
   std::string access_file;                          // Empty: all may do all.
   std::string http_listen = "auto";                 // As metrics_listen, auto or off.
+  std::string http_tls = "auto";                    // auto, on, off
   std::string http_writes = "token";                // off, token, on
   std::string http_hosts;                           // Names, with commas between them.
   std::string audit_file;                           // Empty: the daemon's log.

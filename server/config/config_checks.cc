@@ -84,6 +84,12 @@ bool IsHttpAddress(const std::string& listen) {
   return address.ok() && (address->host == "localhost" || IsNumericHost(address->host));
 }
 
+// Other machines can reach it. `listen` may be what is no address, as "auto" is.
+bool IsRemote(const std::string& listen) {
+  const absl::StatusOr<ListenAddress> address = ParseListenAddress(listen);
+  return address.ok() && !address->loopback;
+}
+
 // What a `Host` can be without its port.
 bool IsHostName(const std::string& host) {
   if (host.starts_with('[') && host.ends_with(']'))
@@ -112,6 +118,8 @@ void AddMistakesOfHosts(const std::string& hosts, std::vector<std::string>* mist
 
 void AddMistakesOfHttp(const Config& config, std::vector<std::string>* mistakes) {
   AddMistakesOfHosts(config.http_hosts, mistakes);
+  if (config.http_tls == "on" && config.tls_cert_file.empty())
+    mistakes->emplace_back("http_tls cannot be on without tls_cert_file and tls_key_file");
   const std::string& listen = config.http_listen;
   if (listen == "auto" || listen == "off" || listen.empty()) return;
   if (!IsHttpAddress(listen)) {
@@ -119,12 +127,12 @@ void AddMistakesOfHttp(const Config& config, std::vector<std::string>* mistakes)
         fmt::format("http_listen: \"{}\" must be auto, off, or HOST:PORT or [HOST]:PORT with an "
                     "address in numbers, such as 127.0.0.1:7422",
                     listen));
-  } else if (!ParseListenAddress(listen)->loopback && !config.allow_insecure_remote) {
+  } else if (IsRemote(listen) && !IsHttpByTls(config) && !config.allow_insecure_remote) {
     mistakes->push_back(fmt::format(
         "http_listen: other machines can reach {}, and HTTP is not encrypted: tokens can be read "
-        "on "
-        "their way. Listen at 127.0.0.1 or [::1], with a proxy for TLS before it, or say with "
-        "--allow-insecure-remote that the network around the daemon keeps others out",
+        "on their way. Set tls_cert_file and tls_key_file (and http_tls not to off), listen at "
+        "127.0.0.1 or [::1], with a proxy for TLS before it, or say with --allow-insecure-remote "
+        "that the network around the daemon keeps others out",
         listen));
   }
 }
@@ -195,6 +203,12 @@ bool IsGuarded(const Config& config) {
          !ParseListenAddress(config.listen)->loopback;
 }
 
+bool IsHttpByTls(const Config& config) {
+  if (config.http_tls != "auto") return config.http_tls == "on";
+  return !config.tls_cert_file.empty() && IsRemote(config.http_listen) &&
+         !config.allow_insecure_remote;
+}
+
 bool NeedsCertificates(const Config& config) {
   return !config.tls_client_ca_file.empty() && config.tls_client_certificates == "require";
 }
@@ -203,12 +217,15 @@ HttpAddress HttpAddressOf(const Config& config) {
   if (config.http_listen == "off") return {};
   if (config.http_listen != "auto") return {config.http_listen};
   // These keep out programs of this machine that HTTP would let in.
-  if (config.listen.starts_with("unix:") || NeedsCertificates(config)) return {};
+  if (config.listen.starts_with("unix:")) return {};
+  if (NeedsCertificates(config) && !IsHttpByTls(config)) return {};
   return {kHttpDefault, /*may_fail=*/true};
 }
 
 bool IsOpenToAll(const Config& config) {
-  return !ParseListenAddress(config.listen)->loopback && !config.tls_cert_file.empty() &&
+  const bool changes_by_http =
+      config.http_writes == "on" && IsRemote(config.http_listen) && IsHttpByTls(config);
+  return (IsRemote(config.listen) || changes_by_http) && !config.tls_cert_file.empty() &&
          config.access_file.empty() && config.tls_client_ca_file.empty();
 }
 

@@ -38,6 +38,9 @@ struct HttpAddress {
 };
 HttpAddress HttpAddressOf(const Config& config);
 
+// HTTP is encrypted. REQUIRES: checked.
+bool IsHttpByTls(const Config& config);
+
 // Clients of the API have to show a certificate. REQUIRES: checked.
 bool NeedsCertificates(const Config& config);
 

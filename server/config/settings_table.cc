@@ -64,13 +64,18 @@ std::vector<Setting> Where() {
        "File that a line of JSON is appended to for each administrative act. Empty: the daemon's "
        "log."},
       {kWhere, "http_listen", Kind::kText, FIELD(http_listen), 0, 256, nullptr,
-       "Address of the page, and of the API as JSON, by HTTP without encryption: HOST:PORT or "
-       "[HOST]:PORT. auto: 127.0.0.1:7422, unless another program has that, listen is a Unix "
-       "socket, or every client must show a certificate. off: none."},
+       "Address of the page, and of the API as JSON, by HTTP: HOST:PORT or [HOST]:PORT. auto: "
+       "127.0.0.1:7422, unless another program has that, listen is a Unix socket, or every client "
+       "must show a certificate and http_tls is not on. off: none."},
+      {kWhere, "http_tls", Kind::kChoice, FIELD(http_tls), 0, 0, "auto, on, off",
+       "Whether HTTP is encrypted by TLS, with the certificates of tls_cert_file, and knows "
+       "clients "
+       "by theirs, as tls_client_ca_file and tls_client_certificates say. auto: where "
+       "tls_cert_file "
+       "is set and other machines can reach http_listen, unless allow_insecure_remote is set."},
       {kWhere, "http_writes", Kind::kChoice, FIELD(http_writes), 0, 0, "off, token, on",
        "Which callers may change anything by HTTP; the others may read. token: those that show a "
-       "token of the access "
-       "file. on: all that the API serves.",
+       "token, or a client certificate, of the access file. on: all that the API serves.",
        kReloadable},
       {kWhere, "http_hosts", Kind::kText, FIELD(http_hosts), 0, 4096, nullptr,
        "Names by which clients of HTTP reach the daemon, without ports, with commas between them; "

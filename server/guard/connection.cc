@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/sockios.h>
-#include <openssl/err.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -41,13 +40,13 @@ void ShrinkEmpty(std::string* text) {
 
 }  // namespace
 
-Connection::Connection(int client, SslPtr ssl, Address address, const FrameBounds& bounds,
+Connection::Connection(int client, TlsSocketPtr tls, Address address, const FrameBounds& bounds,
                        std::shared_ptr<Origin> origin, bool waits)
     : client_(client),
-      ssl_(std::move(ssl)),
+      tls_(std::move(tls)),
       address_(std::move(address)),
       state_(waits  ? State::kWaiting
-             : ssl_ ? State::kHandshake
+             : tls_ ? State::kHandshake
                     : State::kReady),
       frames_(bounds, origin->resets),
       origin_(std::move(origin)),
@@ -64,11 +63,16 @@ Connection::~Connection() {
   --origin_->standing;
   if (waits_) --origin_->waiting;
   CloseDaemon();
-  close(client_);
+  if (client_ >= 0) close(client_);
+}
+
+Connection::Released Connection::Release() {
+  state_ = State::kOver;
+  return {std::exchange(client_, -1), std::move(tls_)};
 }
 
 CertificateNames Connection::certificate() const {
-  return ssl_ ? NamesOf(ssl_.get()) : CertificateNames();
+  return tls_ ? tls_->certificate() : CertificateNames();
 }
 
 Connection::Interest Connection::client_interest() const {
@@ -76,9 +80,9 @@ Connection::Interest Connection::client_interest() const {
     case State::kWaiting:
       return {.end = true};
     case State::kHandshake:
-      return {!tls_wants_write_, tls_wants_write_};
+      return {!tls_->wants_write(), tls_->wants_write()};
     case State::kRelaying:
-      return {MayRead(), !to_client_.empty() || tls_wants_write_};
+      return {MayRead(), !to_client_.empty() || (tls_ && tls_->wants_write())};
     case State::kFarewell:
       return {true, !to_client_.empty()};
     case State::kReady:
@@ -98,7 +102,7 @@ bool Connection::Enter(SteadyTime now) {
   if (!origin_->admissions.Take(now)) return false;
   waits_ = false;
   --origin_->waiting;
-  state_ = ssl_ ? State::kHandshake : State::kReady;
+  state_ = tls_ ? State::kHandshake : State::kReady;
   return true;
 }
 
@@ -124,64 +128,35 @@ int Connection::Join(std::string key, std::shared_ptr<const Peer> peer) {
 
 // ---- the client's socket ----
 
-int64_t Connection::TlsResult(int result) {
-  switch (SSL_get_error(ssl_.get(), result)) {
-    case SSL_ERROR_WANT_READ:
-      return 0;
-    case SSL_ERROR_WANT_WRITE:
-      tls_wants_write_ = true;
-      return 0;
-    default:
-      detail_ = TakeTlsError();
-      return kEnd;
-  }
-}
-
 int64_t Connection::ReadClient(std::span<char> buffer) {
-  if (!ssl_) {
-    const ssize_t got = recv(client_, buffer.data(), buffer.size(), 0);
-    return got == 0 ? kEnd : Result(got);
-  }
-  tls_wants_write_ = false;
-  ERR_clear_error();
-  size_t size = 0;
-  // TLS may have taken in more than one reading gives: the socket would not tell of the rest.
-  do {
-    const std::span<char> rest = buffer.subspan(size);
-    const int got = SSL_read(ssl_.get(), rest.data(), static_cast<int>(rest.size()));
-    if (got <= 0) {
-      const int64_t result = TlsResult(got);
-      return size > 0 ? static_cast<int64_t>(size) : result;
-    }
-    size += static_cast<size_t>(got);
-  } while (SSL_pending(ssl_.get()) > 0 && size < buffer.size());
-  return static_cast<int64_t>(size);
+  if (tls_) return FromTls(tls_->Read(buffer));
+  const ssize_t got = recv(client_, buffer.data(), buffer.size(), 0);
+  return got == 0 ? kEnd : Result(got);
 }
 
 int64_t Connection::WriteClient(std::string_view bytes) {
-  if (!ssl_) {
-    const int64_t moved = Result(send(client_, bytes.data(), bytes.size(), MSG_NOSIGNAL));
-    if (moved > 0) written_ += moved;
-    return moved;
-  }
-  ERR_clear_error();
-  const int sent = SSL_write(ssl_.get(), bytes.data(), static_cast<int>(bytes.size()));
-  if (sent > 0) return sent;
-  const int64_t result = TlsResult(sent);
-  tls_wants_write_ = false;  // It is waited for since there is something to write.
+  if (tls_) return FromTls(tls_->Write(bytes));
+  const int64_t moved = Result(send(client_, bytes.data(), bytes.size(), MSG_NOSIGNAL));
+  if (moved > 0) written_ += moved;
+  return moved;
+}
+
+int64_t Connection::FromTls(int64_t result) {
+  if (result == TlsSocket::kEnd) detail_ = tls_->error();
   return result;
 }
 
 void Connection::ShakeHands() {
-  tls_wants_write_ = false;
-  ERR_clear_error();
-  const int done = SSL_do_handshake(ssl_.get());
-  if (done == 1) {
-    state_ = State::kReady;
-    CountMessages(ssl_.get(), &tls_messages_);
-  } else if (TlsResult(done) == kEnd) {
-    breach_ = Breach::kTls;
-    state_ = State::kOver;
+  switch (tls_->ShakeHands()) {
+    case TlsSocket::Handshake::kUnderWay:
+      return;
+    case TlsSocket::Handshake::kDone:
+      state_ = State::kReady;
+      return;
+    case TlsSocket::Handshake::kFailed:
+      breach_ = Breach::kTls;
+      detail_ = tls_->error();
+      state_ = State::kOver;
   }
 }
 
@@ -203,7 +178,7 @@ void Connection::OnDaemon(SteadyTime now, std::span<char> buffer) {
   if (for_room) {
     ToDaemon("");
     // TLS may hold what the socket does not tell of any more.
-    if (state_ == State::kRelaying && ssl_ && MayRead()) FromClient(now, buffer);
+    if (state_ == State::kRelaying && tls_ && MayRead()) FromClient(now, buffer);
   }
   if (state_ != State::kRelaying) return;
   if (to_client_.empty()) return FromDaemon(buffer);
@@ -215,7 +190,7 @@ void Connection::FromClient(SteadyTime now, std::span<char> buffer) {
   // What is read may have to wait, so there should not be much of it while others wait already.
   if (origin_->held_up > 0) buffer = buffer.first(std::min(buffer.size(), kLittleBytes));
   const int64_t got = ReadClient(buffer);
-  for (; tls_messages_ > 0; --tls_messages_) {
+  for (int64_t left = tls_ ? tls_->TakeMessages() : 0; left > 0; --left) {
     if (const Breach breach = frames_.OnTlsMessage(now); breach != Breach::kNone)
       return Close(breach, now);
   }
@@ -377,11 +352,7 @@ void Connection::Close(Breach breach, SteadyTime now) {
 }
 
 void Connection::SayFarewell() {
-  if (ssl_) {
-    ERR_clear_error();
-    SSL_shutdown(ssl_.get());
-    ERR_clear_error();
-  }
+  if (tls_) tls_->EndWriting();
   shutdown(client_, SHUT_WR);
 }
 
@@ -400,9 +371,7 @@ void Connection::Discard(std::span<char> buffer) {
 int64_t Connection::Taken() const {
   int queued = 0;  // In the kernel; 0 if it does not say.
   static_cast<void>(ioctl(client_, SIOCOUTQ, &queued));
-  const int64_t written =
-      ssl_ ? static_cast<int64_t>(BIO_number_written(SSL_get_wbio(ssl_.get()))) : written_;
-  return written - queued;
+  return (tls_ ? tls_->written() : written_) - queued;
 }
 
 std::optional<SteadyTime> Connection::Deadline(SteadyTime now) {

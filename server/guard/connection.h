@@ -15,7 +15,7 @@
 #include "server/guard/client_frames.h"
 #include "server/guard/origin.h"
 #include "server/guard/peers.h"
-#include "server/guard/tls.h"
+#include "server/guard/tls_socket.h"
 
 namespace semaphored::guard {
 
@@ -43,8 +43,8 @@ class Connection {
     friend bool operator==(const Interest&, const Interest&) = default;
   };
 
-  // Owns the socket, which is set not to block. `ssl` is null: without TLS. `waits`: its address has to wait.
-  Connection(int client, SslPtr ssl, Address address, const FrameBounds& bounds,
+  // Owns the socket, which is set not to block. `tls` is null: without TLS. `waits`: its address has to wait.
+  Connection(int client, TlsSocketPtr tls, Address address, const FrameBounds& bounds,
              std::shared_ptr<Origin> origin, bool waits);
   ~Connection();
   Connection(const Connection&) = delete;
@@ -71,6 +71,13 @@ class Connection {
   // caller's; -1: the system does not give one. REQUIRES: kReady.
   int Join(std::string key, std::shared_ptr<const Peer> peer);
 
+  // What it owns of its client, which becomes the caller's; it is over. REQUIRES: kReady.
+  struct Released {
+    int client = -1;
+    TlsSocketPtr tls;  // Null: without TLS.
+  };
+  Released Release();
+
   // A socket is ready for what it was waited for. `buffer` is any memory, of which nothing is kept.
   void OnClient(SteadyTime now, std::span<char> buffer);
   void OnDaemon(SteadyTime now, std::span<char> buffer);
@@ -96,8 +103,7 @@ class Connection {
   static constexpr int64_t kEnd = -1;
   int64_t ReadClient(std::span<char> buffer);
   int64_t WriteClient(std::string_view bytes);
-  // What an SSL_… that returned this, at most 0, means.
-  int64_t TlsResult(int result);
+  int64_t FromTls(int64_t result);
 
   bool MayRead() const {
     return daemon_spoke_ && !client_ended_ && to_daemon_.empty() && unjudged_.empty();
@@ -120,23 +126,21 @@ class Connection {
   void Discard(std::span<char> buffer);
   void CloseDaemon();
 
-  const int client_;
-  int64_t tls_messages_ = 0;  // TLS's own, read and not judged.
-  const SslPtr ssl_;
+  int client_;
+  TlsSocketPtr tls_;
   const Address address_;
   int daemon_ = -1;
   State state_;
   std::string key_;
   ClientFrames frames_;
-  FrameCutter sent_;              // The daemon's frames, as far as they have been read from it.
-  bool daemon_spoke_ = false;     // The daemon's SETTINGS have been read.
-  bool client_ended_ = false;     // It sends no more.
-  bool daemon_hung_up_ = false;   // Seen while what it has sent before has not gone.
-  bool tls_wants_write_ = false;  // To go on with reading.
-  std::string passed_;            // What Pass appends to; kept for its memory.
-  std::string to_client_;         // Read from the daemon, and not taken by the client.
-  int64_t written_ = 0;           // To the client's socket, without TLS.
-  int64_t taken_ = 0;             // As the time until deadline_ began.
+  FrameCutter sent_;             // The daemon's frames, as far as they have been read from it.
+  bool daemon_spoke_ = false;    // The daemon's SETTINGS have been read.
+  bool client_ended_ = false;    // It sends no more.
+  bool daemon_hung_up_ = false;  // Seen while what it has sent before has not gone.
+  std::string passed_;           // What Pass appends to; kept for its memory.
+  std::string to_client_;        // Read from the daemon, and not taken by the client.
+  int64_t written_ = 0;          // To the client's socket, without TLS.
+  int64_t taken_ = 0;            // As the time until deadline_ began.
   std::optional<SteadyTime> deadline_;
   std::string to_daemon_;
   std::string unjudged_;  // Read from the client, and held up.

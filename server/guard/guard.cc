@@ -1,56 +1,20 @@
 #include "server/guard/guard.h"
 
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <utility>
 
 namespace semaphored::guard {
 
-Guard::Guard(const Options& options, std::function<void(int)> join)
-    : options_(options),
-      join_(std::move(join)),
-      origins_(options.bounds),
+Guard::Guard(const DoorOptions& options, std::function<void(int)> join)
+    : join_(std::move(join)),
       relay_(options.clock, options.handshake_timeout,
              {[](ConnectionPtr) {}, [this](ConnectionPtr over) { OnOver(std::move(over)); }}),
-      door_(options.clock, options.handshake_timeout,
-            {[this](ConnectionPtr ready) { Admit(std::move(ready)); },
-             [this](ConnectionPtr over) { OnOver(std::move(over)); }}) {}
+      door_(options, [this](ConnectionPtr ready) { Admit(std::move(ready)); }) {}
 
 Guard::~Guard() {
   TakeNoMore();
   Stop(Milliseconds(0));
-}
-
-bool Guard::HasItsShare(const Origin& origin) const {
-  const int64_t most = options_.connections_max;
-  return 4 * static_cast<int64_t>(connections_) >= 3 * most && 4 * origin.standing >= most;
-}
-
-void Guard::Take(int descriptor) {
-  Address address = AddressOf(descriptor);
-  std::shared_ptr<Origin> origin = origins_.Of(address.origin, options_.clock->Now());
-  if (HasItsShare(*origin)) {
-    close(descriptor);
-    return CountBreach(Breach::kShare, address.text, "");
-  }
-  // Those that wait come first.
-  const int64_t waiting = origin->waiting;
-  const bool waits = waiting > 0 || !origin->admissions.Take(options_.clock->Now());
-  if (waits && waiting >= options_.bounds.connections_waiting) {
-    close(descriptor);
-    return CountBreach(Breach::kConnections, address.text, "");
-  }
-  SslPtr ssl = options_.tls == nullptr ? nullptr : options_.tls->Accept(descriptor);
-  if (options_.tls != nullptr && ssl == nullptr) {
-    close(descriptor);
-    return;
-  }
-  ++connections_;
-  auto connection = std::make_unique<Connection>(descriptor, std::move(ssl), std::move(address),
-                                                 options_.bounds, std::move(origin), waits);
-  if (connection->state() == Connection::State::kReady) return Admit(std::move(connection));
-  door_.Add(std::move(connection));
 }
 
 void Guard::Admit(ConnectionPtr connection) {
@@ -68,30 +32,9 @@ void Guard::Admit(ConnectionPtr connection) {
 }
 
 void Guard::OnOver(ConnectionPtr connection) {
-  --connections_;
   if (!connection->key().empty()) peers_.Remove(connection->key());
-  if (connection->breach() == Breach::kNone) return;
-  // One that was not let in has cost nothing, and a client that was stopped takes nothing.
-  if (connection->breach() != Breach::kConnections && connection->breach() != Breach::kUnread)
-    connection->origin().admissions.OnBreach(options_.clock->Now());
-  CountBreach(connection->breach(), connection->address().text, connection->detail());
+  door_.OnOver(std::move(connection));
 }
-
-void Guard::CountBreach(Breach breach, const std::string& address, const std::string& detail) {
-  const auto place = static_cast<size_t>(breach);
-  ++closed_[place];
-  std::optional<std::string> more;
-  {
-    const std::lock_guard lock(telling_);
-    more = lines_[place].Again(options_.clock->Now());
-  }
-  if (!more) return;
-  spdlog::warn("a connection from {} is closed: {}{}{}{}", address, BreachText(breach),
-               detail.empty() ? "" : ": ", detail, *more);
-}
-
-void Guard::TakeNoMore() { door_.Stop(Milliseconds(0)); }
-void Guard::Stop(Milliseconds patience) { relay_.Stop(patience); }
 
 GuardFigures NoFigures() {
   GuardFigures figures;
@@ -102,8 +45,9 @@ GuardFigures NoFigures() {
 
 GuardFigures Guard::figures() const {
   GuardFigures figures = NoFigures();
-  figures.connections = connections_;
-  for (size_t i = 1; i < kBreaches; ++i) figures.closed[i - 1].second = closed_[i];
+  figures.connections = door_.connections();
+  for (size_t i = 1; i < kBreaches; ++i)
+    figures.closed[i - 1].second = door_.closed(static_cast<Breach>(i));
   return figures;
 }
 

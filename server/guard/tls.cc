@@ -3,6 +3,7 @@
 #include <openssl/err.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,12 +14,13 @@ namespace {
 
 using openssl::Bio;
 using openssl::Key;
-using openssl::Names;
 using openssl::NoPassphrase;
 using openssl::Over;
 using openssl::X509Ptr;
 
-constexpr unsigned char kHttp2[] = {2, 'h', '2'};
+// As ALPN writes them: each behind its length.
+constexpr std::string_view kHttp1 = "\x08http/1.1";
+constexpr std::string_view kHttp2 = "\x02h2";
 
 absl::Status Refused(const char* what) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": ", TakeTlsError()));
@@ -55,48 +57,19 @@ bool UseClientCa(SSL_CTX* context, const std::string& pem) {
   return any;
 }
 
-int SelectHttp2(SSL*, const unsigned char** chosen, unsigned char* size,
-                const unsigned char* offered, unsigned int offered_size, void*) {
+int SelectProtocol(SSL* ssl, const unsigned char** chosen, unsigned char* size,
+                   const unsigned char* offered, unsigned int offered_size, void*) {
+  const auto* const ours = static_cast<const std::string_view*>(SSL_get_app_data(ssl));
   unsigned char* found = nullptr;
-  if (SSL_select_next_proto(&found, size, kHttp2, sizeof kHttp2, offered, offered_size) !=
-      OPENSSL_NPN_NEGOTIATED)
+  if (SSL_select_next_proto(&found, size, reinterpret_cast<const unsigned char*>(ours->data()),
+                            static_cast<unsigned int>(ours->size()), offered,
+                            offered_size) != OPENSSL_NPN_NEGOTIATED)
     return SSL_TLSEXT_ERR_ALERT_FATAL;
   *chosen = found;
   return SSL_TLSEXT_ERR_OK;
 }
 
-// OpenSSL's callback, at each part of a record that goes or comes.
-void CountMessage(int sent, int /*version*/, int type, const void* /*bytes*/, size_t /*size*/,
-                  SSL* /*ssl*/, void* count) {
-  if (sent == 0 && type == SSL3_RT_HANDSHAKE) ++*static_cast<int64_t*>(count);
-}
-
-std::string Text(const ASN1_STRING* text) {
-  return {reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
-          static_cast<size_t>(ASN1_STRING_length(text))};
-}
-
-std::string CommonName(const X509* certificate) {
-  const X509_NAME* const subject = X509_get_subject_name(certificate);
-  const int place = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
-  if (place < 0) return "";
-  unsigned char* utf8 = nullptr;
-  const int size =
-      ASN1_STRING_to_UTF8(&utf8, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, place)));
-  if (size < 0) return "";
-  std::string name(reinterpret_cast<const char*>(utf8), static_cast<size_t>(size));
-  OPENSSL_free(utf8);
-  return name;
-}
-
 }  // namespace
-
-std::string TakeTlsError() {
-  const unsigned long error = ERR_peek_last_error();  // NOLINT(google-runtime-int): OpenSSL's.
-  const char* const reason = error == 0 ? nullptr : ERR_reason_error_string(error);
-  ERR_clear_error();
-  return reason == nullptr ? "" : reason;
-}
 
 absl::StatusOr<Tls::ContextPtr> Tls::MakeContext(const Certificates& certificates,
                                                  ClientCertificates clients) {
@@ -113,7 +86,7 @@ absl::StatusOr<Tls::ContextPtr> Tls::MakeContext(const Certificates& certificate
                             SSL_MODE_RELEASE_BUFFERS);
   // A reading ends at each key update, however many follow it.
   SSL_CTX_clear_mode(raw, SSL_MODE_AUTO_RETRY);
-  SSL_CTX_set_alpn_select_cb(raw, SelectHttp2, nullptr);
+  SSL_CTX_set_alpn_select_cb(raw, SelectProtocol, nullptr);
   // What HTTP/2 allows (RFC 9113, section 9.2.2).
   if (SSL_CTX_set_cipher_list(raw, "ECDHE+AESGCM:ECDHE+CHACHA20") != 1)
     return Refused("TLS has no ciphers");
@@ -145,7 +118,7 @@ absl::Status Tls::Set(const Certificates& certificates) {
   return absl::OkStatus();
 }
 
-SslPtr Tls::Accept(int socket) const {
+TlsSocketPtr Tls::Accept(int socket, Protocol protocol) const {
   ContextPtr context;
   {
     const std::lock_guard lock(mutex_);
@@ -153,29 +126,10 @@ SslPtr Tls::Accept(int socket) const {
   }
   SslPtr ssl(SSL_new(context.get()));  // Keeps the context.
   if (ssl == nullptr || SSL_set_fd(ssl.get(), socket) != 1) return nullptr;
-  SSL_set_accept_state(ssl.get());
-  return ssl;
-}
-
-void CountMessages(SSL* ssl, int64_t* count) {
-  SSL_set_msg_callback_arg(ssl, count);
-  SSL_set_msg_callback(ssl, CountMessage);
-}
-
-CertificateNames NamesOf(const SSL* ssl) {
-  CertificateNames names;
-  const X509* const certificate = SSL_get0_peer_certificate(ssl);
-  if (certificate == nullptr || SSL_get_verify_result(ssl) != X509_V_OK) return names;
-  names.common_name = CommonName(certificate);
-  const Names others(static_cast<GENERAL_NAMES*>(
-      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
-  for (int i = 0; i < sk_GENERAL_NAME_num(others.get()); ++i) {
-    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(others.get(), i);
-    if (name->type == GEN_DNS) names.dns.push_back(Text(name->d.dNSName));
-    if (name->type == GEN_URI) names.uris.push_back(Text(name->d.uniformResourceIdentifier));
-    if (name->type == GEN_EMAIL) names.emails.push_back(Text(name->d.rfc822Name));
-  }
-  return names;
+  // OpenSSL only keeps it, and does not write to it.
+  SSL_set_app_data(ssl.get(),
+                   const_cast<std::string_view*>(protocol == Protocol::kHttp1 ? &kHttp1 : &kHttp2));
+  return std::make_unique<TlsSocket>(std::move(ssl));
 }
 
 }  // namespace semaphored::guard

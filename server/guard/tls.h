@@ -1,5 +1,4 @@
-// TLS as the guard ends it: certificates that can be replaced while connections stand, and who a client is by its
-// certificate.
+// TLS as the daemon ends it: certificates that can be replaced while connections stand.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -9,8 +8,8 @@
 #include <mutex>
 
 #include "absl/status/statusor.h"
-#include "server/access/access.h"
 #include "server/access/certificates.h"
+#include "server/guard/tls_socket.h"
 
 namespace semaphored::guard {
 
@@ -20,11 +19,8 @@ enum class ClientCertificates {
   kRequired,  // A client without one cannot connect.
 };
 
-struct FreeSsl {
-  void operator()(SSL* ssl) const { SSL_free(ssl); }
-  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
-};
-using SslPtr = std::unique_ptr<SSL, FreeSsl>;
+// What is spoken within TLS: the client must not ask for anything else (ALPN).
+enum class Protocol : uint8_t { kHttp1, kHttp2 };
 
 // The certificates in force: each new connection is shown the latest, those that stand keep theirs. Any thread.
 class Tls {
@@ -35,9 +31,8 @@ class Tls {
   // From now on for new connections. The error is Make's; then those before stay.
   absl::Status Set(const Certificates& certificates);
 
-  // For one connection that comes in at `socket`, which stays the caller's: TLS 1.2 or newer, HTTP/2 only. nullptr:
-  // there is no memory.
-  SslPtr Accept(int socket) const;
+  // For one connection that comes in at `socket`, which stays the caller's: TLS 1.2 or newer. nullptr: there is no memory.
+  TlsSocketPtr Accept(int socket, Protocol protocol) const;
 
  private:
   using ContextPtr = std::shared_ptr<SSL_CTX>;
@@ -49,12 +44,5 @@ class Tls {
   mutable std::mutex mutex_;
   ContextPtr context_;  // Guarded by mutex_.
 };
-
-// From now on each message of TLS's own that is read, as a key update is, adds one to `count`, which outlives `ssl`.
-void CountMessages(SSL* ssl, int64_t* count);
-// What the verified certificate of the client says, once the handshake is done. Empty: it has shown none.
-CertificateNames NamesOf(const SSL* ssl);
-// And takes OpenSSL's errors of this thread away: "no shared cipher", "" if there are none.
-std::string TakeTlsError();
 
 }  // namespace semaphored::guard

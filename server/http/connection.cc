@@ -1,26 +1,16 @@
 #include "server/http/connection.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <string_view>
 #include <utility>
-
-#include <boost/asio/buffer.hpp>
-#include <boost/asio/write.hpp>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace semaphored::http {
 namespace {
-
-namespace net = boost::asio;
-using boost::system::error_code;
-using tcp = net::ip::tcp;
 
 // For a client to hear that it was refused, before the connection ends under what it still sends.
 constexpr Milliseconds kLinger{1'000};
@@ -46,11 +36,11 @@ bool Polls(int descriptor, int events) {
 
 }  // namespace
 
-Connection::Connection(uint64_t number, tcp::socket socket, net::ip::address address,
+Connection::Connection(uint64_t number, Transport transport, boost::asio::ip::address address,
                        std::string peer, const Clock* clock, const Patience* patience,
                        const Events* events)
     : number_(number),
-      socket_(std::move(socket)),
+      transport_(std::move(transport)),
       address_(std::move(address)),
       peer_(std::move(peer)),
       clock_(clock),
@@ -65,29 +55,23 @@ void Connection::Enter(State state, SteadyTime::duration patience) {
   deadline_ = patience == SteadyTime::duration::max() ? SteadyTime::max() : moved_at_ + patience;
 }
 
-void Connection::Shut() {
-  error_code ignored;
-  socket_.close(ignored);
-}
+void Connection::Shut() { transport_.Close(/*in_order=*/state_ == State::kIdle); }
 
 // ---- reading ----
 
 void Connection::ReadMore() {
-  const std::span<char> room = heads_.Room();
-  socket_.async_read_some(net::buffer(room.data(), room.size()),
-                          [self = shared_from_this()](const error_code& error, size_t bytes) {
-                            if (!self->socket_.is_open()) return;
-                            if (self->gave_up_) return self->OnGivenUp();
-                            if (error) return self->End();
-                            self->OnBytes(bytes);
-                          });
+  transport_.ReadSome(heads_.Room(), [self = shared_from_this()](bool ok, size_t bytes) {
+    if (!self->transport_.is_open()) return;
+    if (self->gave_up_) return self->OnGivenUp();
+    if (!ok) return self->End();
+    self->OnBytes(bytes);
+  });
 }
 
 // (A "100 Continue" that is being written ends, too, and the connection with it.)
 void Connection::GiveUpReading() {
   gave_up_ = true;
-  error_code ignored;
-  socket_.cancel(ignored);
+  transport_.Cancel();
 }
 
 void Connection::OnGivenUp() {
@@ -110,6 +94,7 @@ void Connection::TakeHead() {
   Enter(State::kAsking, patience_->answer);
   if (Head* const good = std::get_if<Head>(&*head)) {
     good->request.peer = peer_;
+    good->request.certificate = transport_.certificate();
     is_1_1_ = good->request.is_1_1;
   }
   events_->on_head(this, *std::move(head));
@@ -120,7 +105,9 @@ void Connection::ReadBody(Head head, size_t bytes_max) {
   body_keep_alive_ = head.keep_alive;
   body_.emplace(Body{std::move(head), std::move(reader)});
   Enter(State::kBody, patience_->body);
-  AsksToGoOn() ? WriteGoOn() : TakeBody();
+  if (!AsksToGoOn()) return TakeBody();
+  written_ = 0;
+  WriteGoOn();
 }
 
 // Not of a body that is refused already, whose client gets that answer, nor of one that is on its way.
@@ -133,13 +120,14 @@ bool Connection::AsksToGoOn() const {
 
 // The body is read behind it, so that nothing else is written meanwhile. It has the body's time.
 void Connection::WriteGoOn() {
-  net::async_write(socket_, net::buffer(kGoOn.data(), kGoOn.size()),
-                   [self = shared_from_this()](const error_code& error, size_t bytes) {
-                     if (!self->socket_.is_open()) return;
-                     if (error) return self->End();
-                     self->events_->on_sent(bytes);
-                     self->TakeBody();
-                   });
+  transport_.WriteSome(kGoOn.substr(written_), "",
+                       [self = shared_from_this()](bool ok, size_t bytes) {
+                         if (!self->transport_.is_open()) return;
+                         if (!ok) return self->End();
+                         self->events_->on_sent(bytes);
+                         self->written_ += bytes;
+                         self->written_ < kGoOn.size() ? self->WriteGoOn() : self->TakeBody();
+                       });
 }
 
 // The whole body has one time limit: more bytes of it give it no more.
@@ -149,11 +137,11 @@ void Connection::TakeBody() {
   const bool stuck = heads_.Room().empty();
   if (body_->reader.status() == Status::kOk && !body_->reader.done() && !stuck) {
     SetBodyBytes(body_->reader.bytes());
-    if (socket_.is_open()) ReadMore();
+    if (transport_.is_open()) ReadMore();
     return;
   }
   SetBodyBytes(body_->reader.bytes());
-  if (!socket_.is_open()) return;
+  if (!transport_.is_open()) return;
   std::variant<Request, Status> result = body_->reader.status();
   if (body_->reader.done()) {
     body_->head.request.body = body_->reader.Take();
@@ -184,39 +172,42 @@ void Connection::BePatient() {
 // Bytes of a next request are left where they are, and end the watch.
 void Connection::WatchEnd() {
   if (eof_ || std::exchange(watching_, true)) return;
-  socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](const error_code& error) {
-    if (!self->socket_.is_open()) return;
+  transport_.WaitForBytes([self = shared_from_this()](bool ok, size_t) {
+    if (!self->transport_.is_open()) return;
     self->watching_ = false;
     if (self->gave_up_) return;
-    if (error) return self->End();
+    if (!ok) return self->End();
     self->OnReadable();
   });
 }
 
 void Connection::OnReadable() {
   if (state_ != State::kAsking && state_ != State::kStreaming) return;
-  char byte = 0;
-  const ssize_t got = recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (got > 0) return;
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return WatchEnd();
-  if (got < 0) return End();
-  eof_ = true;
-  events_->on_eof(this);
+  switch (transport_.Look()) {
+    case Transport::Sight::kBytes:
+      return;
+    case Transport::Sight::kNothing:
+      return WatchEnd();
+    case Transport::Sight::kBroken:
+      return End();
+    case Transport::Sight::kEnd:
+      eof_ = true;
+      events_->on_eof(this);
+  }
 }
 
 bool Connection::HasGone(SteadyTime now) {
   if (state_ != State::kAsking || watching_) return false;
-  const int descriptor = socket_.native_handle();
+  const int descriptor = transport_.descriptor();
   // Bytes of a next request have ended the watch, and the client's end may have come behind them.
   if (!eof_ && !Polls(descriptor, POLLRDHUP)) return false;
   if (Polls(descriptor, 0)) return true;  // It has reset the connection.
   if (!probe_at_) probe_at_ = now + kProbeAfter;
   if (now < *probe_at_ || !is_1_1_) return false;
   probe_at_ = now + patience_->silence;
-  const ssize_t sent = send(descriptor, kGoOn.data(), kGoOn.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (sent < 0) return errno != EAGAIN;
-  events_->on_sent(static_cast<size_t>(sent));
-  return sent != static_cast<ssize_t>(kGoOn.size());
+  const int64_t sent = transport_.WriteNow(kGoOn);
+  if (sent > 0) events_->on_sent(static_cast<size_t>(sent));
+  return sent == Transport::kNoUse;
 }
 
 // ---- writing ----
@@ -240,8 +231,7 @@ void Connection::Stream(const Response& head, bool chunked, StreamPtr stream) {
   stream_ = std::move(stream);
   chunked_ = chunked;
   // So that a client that does not read is noticed sooner.
-  error_code ignored;
-  socket_.set_option(net::socket_base::send_buffer_size(kStreamSendBytes), ignored);
+  transport_.BoundUnsent(kStreamSendBytes);
   head_ = HeadText(head, /*keep_alive=*/false, chunked ? Framing::kChunked : Framing::kClose);
   tail_ = nullptr;
   written_ = 0;
@@ -279,16 +269,14 @@ void Connection::WriteComment() {
 void Connection::Write() {
   const std::string_view tail = tail_ == nullptr ? std::string_view() : *tail_;
   const size_t of_head = std::min(written_, head_.size());
-  const std::array<net::const_buffer, 2> rest = {
-      net::buffer(head_) + of_head, net::buffer(tail.data(), tail.size()) + (written_ - of_head)};
   writing_ = true;
-  socket_.async_write_some(rest,
-                           [self = shared_from_this()](const error_code& error, size_t bytes) {
-                             if (!self->socket_.is_open()) return;
-                             self->writing_ = false;
-                             if (error) return self->End();
-                             self->OnWritten(bytes);
-                           });
+  transport_.WriteSome(std::string_view(head_).substr(of_head), tail.substr(written_ - of_head),
+                       [self = shared_from_this()](bool ok, size_t bytes) {
+                         if (!self->transport_.is_open()) return;
+                         self->writing_ = false;
+                         if (!ok) return self->End();
+                         self->OnWritten(bytes);
+                       });
 }
 
 void Connection::OnWritten(size_t bytes) {
@@ -324,21 +312,18 @@ void Connection::OnChunkWritten() {
 // To close at once would reset the connection if the client still sends, and what it was answered
 // might never reach it.
 void Connection::Linger() {
-  error_code ignored;
-  socket_.shutdown(tcp::socket::shutdown_send, ignored);
+  transport_.EndWriting(shared_from_this());
   Enter(State::kLingering, kLinger);
   heads_ = HeadReader();
   Drain();
 }
 
 void Connection::Drain() {
-  const std::span<char> room = heads_.Room();
-  socket_.async_read_some(net::buffer(room.data(), room.size()),
-                          [self = shared_from_this()](const error_code& error, size_t) {
-                            if (!self->socket_.is_open()) return;
-                            if (error) return self->End();
-                            self->Drain();
-                          });
+  transport_.Discard(heads_.Room(), [self = shared_from_this()](bool ok, size_t) {
+    if (!self->transport_.is_open()) return;
+    if (!ok) return self->End();
+    self->Drain();
+  });
 }
 
 }  // namespace semaphored::http

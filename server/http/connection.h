@@ -10,12 +10,13 @@
 #include <string>
 #include <variant>
 
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/address.hpp>
 
 #include "server/base/clock.h"
 #include "server/http/head_reader.h"
 #include "server/http/message.h"
 #include "server/http/reply.h"
+#include "server/http/transport.h"
 
 namespace semaphored::http {
 
@@ -55,7 +56,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   };
 
   // `clock`, `patience` and `events` outlive it.
-  Connection(uint64_t number, boost::asio::ip::tcp::socket socket, boost::asio::ip::address address,
+  Connection(uint64_t number, Transport transport, boost::asio::ip::address address,
              std::string peer, const Clock* clock, const Patience* patience, const Events* events);
 
   void Begin() { TakeHead(); }
@@ -135,7 +136,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void End() { events_->on_over(this); }
 
   const uint64_t number_;
-  boost::asio::ip::tcp::socket socket_;
+  Transport transport_;
   const boost::asio::ip::address address_;
   const std::string peer_;
   const Clock* const clock_;

@@ -10,6 +10,10 @@
 #include <utility>
 #include <vector>
 
+namespace semaphored {
+struct CertificateNames;
+}
+
 namespace semaphored::http {
 
 enum class Status : uint8_t {
@@ -72,6 +76,8 @@ struct Request {
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
   std::string peer;  // "ipv4:192.0.2.1:4711", "ipv6:[2001:db8::1]:4711".
+  // Of the connection's client, as TLS has verified it; null: it has shown none.
+  std::shared_ptr<const CertificateNames> certificate;
 
   // The header's value; nullopt: there is none, or more than one.
   std::optional<std::string_view> Header(std::string_view name) const;

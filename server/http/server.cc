@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -78,6 +79,8 @@ const char* ClosedName(Closed reason) {
       return "idle";
     case Closed::kSlow:
       return "slow";
+    case Closed::kTls:
+      return "tls";
     case Closed::kCrowded:
     case Closed::kCount:
       break;
@@ -102,6 +105,16 @@ Server::Impl::Impl(const ServerOptions& options, Resources resources)
           [this](Connection* each) { Close(*each); },
       } {
   mailbox_->context = &context_;
+  if (options_.tls == nullptr) return;
+  guard::DoorOptions door;
+  door.clock = options_.clock;
+  door.tls = options_.tls;
+  door.protocol = guard::Protocol::kHttp1;
+  door.handshake_timeout = options_.handshake_timeout;
+  door.connections_max = static_cast<int64_t>(options_.connections_max);
+  door_ = std::make_unique<guard::Door>(door, [this](guard::ConnectionPtr let_in) {
+    mailbox_->Post([this, let_in = std::move(let_in)]() mutable { OnLetIn(std::move(let_in)); });
+  });
 }
 
 std::string Server::Impl::Listen() {
@@ -151,6 +164,7 @@ void Server::Impl::Stop(Milliseconds grace) {
   context_.stop();
   if (!thread_.joinable()) return;
   thread_.join();
+  if (door_ != nullptr) door_->Stop();
   error_code ignored;
   acceptor_.close(ignored);
   while (!connections_.empty()) Close(*connections_.begin()->second);
@@ -163,6 +177,11 @@ ServerFigures Server::Impl::figures() const {
   figures.sent_bytes = sent_bytes_;
   std::ranges::copy(answers_, figures.answers.begin());
   std::ranges::copy(closed_, figures.closed.begin());
+  if (door_ == nullptr) return figures;
+  using guard::Breach;
+  figures.closed[static_cast<size_t>(Closed::kTls)] = door_->closed(Breach::kTls);
+  figures.closed[static_cast<size_t>(Closed::kCrowded)] +=
+      door_->closed(Breach::kConnections) + door_->closed(Breach::kShare);
   return figures;
 }
 
@@ -177,7 +196,7 @@ void Server::Impl::Accept() {
 // The usual error is that the process, or the system, has no descriptor left. That lasts until one
 // is closed, so to try again at once would be a busy loop.
 void Server::Impl::OnAccepted(const error_code& error, tcp::socket socket) {
-  if (!error) Take(std::move(socket));
+  if (!error) Knock(std::move(socket));
   if (all_ended_ != nullptr) return;
   if (!error || error == net::error::connection_aborted) return Accept();
   if (const auto more = warning_.Again(Now()))
@@ -190,7 +209,29 @@ void Server::Impl::OnAccepted(const error_code& error, tcp::socket socket) {
   });
 }
 
-void Server::Impl::Take(tcp::socket socket) {
+void Server::Impl::Knock(tcp::socket socket) {
+  if (door_ == nullptr) return Take(std::move(socket), nullptr);
+  if (door_->connections() >= options_.connections_max) return CountClosed(Closed::kCrowded);
+  error_code error;
+  socket.native_non_blocking(true, error);
+  fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);
+  if (!error) door_->Take(socket.release(error));
+}
+
+void Server::Impl::OnLetIn(guard::ConnectionPtr let_in) {
+  guard::Connection::Released released = let_in->Release();
+  door_->OnOver(std::move(let_in));
+  error_code error;
+  tcp::socket socket(context_);
+  socket.assign(acceptor_.local_endpoint(error).protocol(), released.client, error);
+  if (error) {
+    close(released.client);
+  } else if (all_ended_ == nullptr) {
+    Take(std::move(socket), std::move(released.tls));
+  }
+}
+
+void Server::Impl::Take(tcp::socket socket, guard::TlsSocketPtr tls) {
   error_code error;
   const tcp::endpoint remote = socket.remote_endpoint(error);
   if (error) return;  // It has gone already.
@@ -202,7 +243,8 @@ void Server::Impl::Take(tcp::socket socket) {
     return !options_.keeps_busy || (!IsBusy(each) && (!has_share || each.address() == address));
   };
   const bool full = connections_.size() >= options_.connections_max;
-  if ((full || has_share) && !MakeRoom(may_go)) return Refuse(&socket);
+  if ((full || has_share) && !MakeRoom(may_go))
+    return Refuse(Transport(std::move(socket), std::move(tls)));
   if (!error) socket.set_option(tcp::no_delay(true), error);
   if (!error) socket.set_option(net::socket_base::send_buffer_size(kSendBufferBytes), error);
   if (error) return;  // It has gone already.
@@ -210,8 +252,9 @@ void Server::Impl::Take(tcp::socket socket) {
   fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   EndIfUnacknowledged(descriptor, options_.unacknowledged_max);
   const uint64_t number = ++last_number_;
-  const auto connection = std::make_shared<Connection>(
-      number, std::move(socket), address, PeerText(remote), options_.clock, &patience_, &events_);
+  const auto connection =
+      std::make_shared<Connection>(number, Transport(std::move(socket), std::move(tls)), address,
+                                   PeerText(remote), options_.clock, &patience_, &events_);
   connections_.emplace(number, connection);
   ++by_address_[address];
   connected_ = connections_.size();
@@ -220,15 +263,14 @@ void Server::Impl::Take(tcp::socket socket) {
 }
 
 // All that stand are busy. The client gets to know why, if what it has sent lets it.
-void Server::Impl::Refuse(tcp::socket* socket) {
+void Server::Impl::Refuse(Transport transport) {
   CountClosed(Closed::kCrowded);
   Response response = RefusalOf(Status::kUnavailable);
   AddHeaders(&response);
   ++answers_[static_cast<size_t>(response.status)];
   const std::string text = HeadText(response, /*keep_alive=*/false) + *response.body;
-  send(socket->native_handle(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  error_code ignored;
-  socket->shutdown(tcp::socket::shutdown_send, ignored);
+  transport.WriteNow(text);
+  transport.EndWriting(nullptr);
 }
 
 // ---- on its thread: connections go ----

@@ -1,9 +1,9 @@
-// A small HTTP/1.1 server for what is read of the daemon beside its API, and for its API as JSON. It has neither
-// encryption nor authentication.
+// A small HTTP/1.1 server for what is read of the daemon beside its API, and for its API as JSON; with TLS or without.
 //
 // One thread moves the bytes of all connections, so one that is silent, half done or does not read
 // keeps no other waiting. All that a client can make it keep has a bound (ServerOptions). At the
-// bound it is an old connection that goes, so that a new client always gets in.
+// bound it is an old connection that goes, so that a new client always gets in. Handshakes of TLS have a thread of their
+// own, guard::Door's.
 #pragma once
 
 #include <array>
@@ -22,6 +22,10 @@
 #include "server/base/clock.h"
 #include "server/http/message.h"
 #include "server/http/reply.h"
+
+namespace semaphored::guard {
+class Tls;
+}
 
 namespace semaphored::http {
 
@@ -48,6 +52,9 @@ using Resources = std::map<std::string, Resource>;
 struct ServerOptions {
   std::string listen;            // HOST:PORT or [HOST]:PORT, HOST a number. Port 0: any free one.
   const Clock* clock = nullptr;  // Outlives the server.
+  const guard::Tls* tls = nullptr;  // Null: without TLS. Outlives the server.
+  // Of TLS. As many connections as are served may be at it, or wait for it.
+  Milliseconds handshake_timeout{10'000};
   // At the bound the connection that has been silent the longest is closed; of the address that has
   // the most connections.
   size_t connections_max = 256;
@@ -84,6 +91,7 @@ enum class Closed : uint8_t {
   kIdle,     // No next request has come.
   kSlow,     // The request did not come in time, or the answer was not read in time.
   kCrowded,  // There were too many others, or too much that was not read.
+  kTls,      // The handshake of TLS failed, or took too long.
   kCount
 };
 inline constexpr auto kClosed = static_cast<size_t>(Closed::kCount);

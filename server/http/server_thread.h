@@ -22,6 +22,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "adapters/common/rare_line.h"
+#include "server/guard/door.h"
 #include "server/http/connection.h"
 #include "server/http/server.h"
 
@@ -68,8 +69,11 @@ class Server::Impl {
 
   void Accept();
   void OnAccepted(const boost::system::error_code& error, boost::asio::ip::tcp::socket socket);
-  void Take(boost::asio::ip::tcp::socket socket);
-  void Refuse(boost::asio::ip::tcp::socket* socket);
+  // To the door, if there is one; the door's thread then calls OnLetIn().
+  void Knock(boost::asio::ip::tcp::socket socket);
+  void OnLetIn(guard::ConnectionPtr let_in);
+  void Take(boost::asio::ip::tcp::socket socket, guard::TlsSocketPtr tls);
+  void Refuse(Transport transport);
   // The connection still has this request with its handler; else nullptr.
   Connection* Find(const Asked& asked) const;
   void OnHead(Connection* connection, HeadReader::Result result);
@@ -109,6 +113,7 @@ class Server::Impl {
   boost::asio::steady_timer sweep_timer_{context_};
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
   std::string address_;
+  std::unique_ptr<guard::Door> door_;  // Null: without TLS.
 
   std::map<uint64_t, std::shared_ptr<Connection>> connections_;  // By number.
   std::map<boost::asio::ip::address, size_t> by_address_;        // How many of them there are.

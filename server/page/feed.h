@@ -29,6 +29,7 @@ struct Rights {
   std::shared_ptr<const AccessPolicy> policy;  // Null: there is no access file, and all may do all.
   const Identity* identity = nullptr;          // Of the policy.
   bool writes = true;                          // The viewer may change anything by HTTP.
+  bool certified = false;                      // It is known by its certificate, not by a token.
 
   bool Sees(std::string_view semaphore) const;
   bool Administers(std::string_view semaphore) const;

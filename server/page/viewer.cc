@@ -127,8 +127,9 @@ void Viewer::SendHello() {
   Send("hello", absl::StrCat("{\"node\":", Quoted(options_->node_id),
                              ",\"adapter\":", Quoted(options_->adapter),
                              ",\"version\":", Quoted(options_->version), ",\"user\":", Quoted(user),
-                             ",\"access\":", Bool(rights_.policy != nullptr), ",\"writes\":",
-                             Bool(rights_.writes), ",\"tickets\":", Bool(options_->tickets), "}"));
+                             ",\"certified\":", Bool(known && rights_.certified), ",\"access\":",
+                             Bool(rights_.policy != nullptr), ",\"writes\":", Bool(rights_.writes),
+                             ",\"tickets\":", Bool(options_->tickets), "}"));
 }
 
 void Viewer::SendStatus(const Moment& moment) {

@@ -1,12 +1,10 @@
 #include "server/rpc/caller.h"
 
 #include <openssl/crypto.h>
-#include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <spdlog/spdlog.h>
 
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -16,6 +14,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/rpc/inside_peer.h"
 
 namespace semaphored {
 namespace {
@@ -45,15 +44,23 @@ std::shared_ptr<const guard::Peer> GuardedPeer(const AccessControl& access,
 }
 
 // Of a call from within the daemon; nullopt: it is none.
-std::optional<std::string> InsidePeer(const AccessControl& access,
-                                      const grpc::ServerContext& context) {
+std::optional<InsidePeer> InsidePeerOf(const AccessControl& access,
+                                       const grpc::ServerContext& context) {
   const std::string& key = access.inside_key;
   const auto found = context.client_metadata().find(kInsidePeerKey);
   if (key.empty() || found == context.client_metadata().end()) return std::nullopt;
   const auto& value = found->second;
   if (value.size() < key.size() || CRYPTO_memcmp(value.data(), key.data(), key.size()) != 0)
     return std::nullopt;
-  return std::string(value.data() + key.size(), value.size() - key.size());
+  return ParseInsidePeer({value.data() + key.size(), value.size() - key.size()});
+}
+
+// As TLS has verified it. Empty: the caller has shown none.
+CertificateNames CertificateOf(const AccessControl& access, const grpc::ServerContext& context) {
+  if (std::optional<InsidePeer> inside = InsidePeerOf(access, context))
+    return std::move(inside->certificate);
+  const std::shared_ptr<const guard::Peer> peer = GuardedPeer(access, context);
+  return peer ? peer->certificate : CertificateNames();
 }
 
 Refusal Unauthenticated() {
@@ -73,16 +80,9 @@ Refusal Denied(const Identity& identity, Verbs verbs, std::string_view where,
 
 }  // namespace
 
-std::string NewInsideKey() {
-  std::array<unsigned char, 32> random{};
-  if (RAND_bytes(random.data(), static_cast<int>(random.size())) != 1) std::abort();
-  return absl::StrCat(absl::BytesToHexString(absl::string_view(
-                          reinterpret_cast<const char*>(random.data()), random.size())),
-                      " ");
-}
-
 std::string PeerOf(const AccessControl& access, const grpc::ServerContext& context) {
-  if (std::optional<std::string> inside = InsidePeer(access, context)) return *std::move(inside);
+  if (std::optional<InsidePeer> inside = InsidePeerOf(access, context))
+    return std::move(inside->address);
   const std::shared_ptr<const guard::Peer> peer = GuardedPeer(access, context);
   return peer ? peer->address : context.peer();
 }
@@ -104,8 +104,7 @@ const Identity* Caller::Find(UnknownKind* kind) const {
   }
   *kind = UnknownKind::kNothing;
   if (policy_->has_certificates()) {
-    const std::shared_ptr<const guard::Peer> peer = GuardedPeer(*access_, *context_);
-    const CertificateNames names = peer ? peer->certificate : CertificateNames();
+    const CertificateNames names = CertificateOf(*access_, *context_);
     if (const Identity* identity = policy_->ByCertificate(names)) return identity;
     if (names != CertificateNames()) *kind = UnknownKind::kCertificate;
   }

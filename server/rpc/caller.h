@@ -32,18 +32,12 @@ struct AccessControl {
   const Clock* clock = nullptr;
   UnknownCallers unknown;
   DeniedActs denied_acts;
-  // A call that shows it comes from within the daemon, which has found the caller's address itself. Random, so that no
-  // client can show it. Empty: there are no such calls.
+  // A call that shows it comes from within the daemon, which has found its InsidePeer itself. Random, so that no client can
+  // show it. Empty: there are no such calls.
   std::string inside_key;
   // For so long after its last use a client id counts, as the engine remembers it.
   Milliseconds client_retention{3'600'000};
 };
-
-// The metadata of a call from within the daemon: AccessControl::inside_key, and the caller's address behind it.
-inline constexpr char kInsidePeerKey[] = "semaphored-inside-peer";
-
-// A random one. Ends the process if the system has no random bytes.
-std::string NewInsideKey();
 
 // Where a call comes from: "ipv4:192.0.2.1:4711".
 std::string PeerOf(const AccessControl& access, const grpc::ServerContext& context);

@@ -148,7 +148,7 @@ absl::Status Server::Listen() {
     connections_->HandleNewConnection(&connection);
   };
   if (guarded()) {
-    guard::Guard::Options guarding;
+    guard::DoorOptions guarding;
     guarding.clock = &reactor_->clock();
     guarding.tls = options_.tls;
     guarding.handshake_timeout = Milliseconds(options_.handshake_timeout_ms);

@@ -58,7 +58,8 @@ bool IsOwnHost(std::string_view host) {
 }
 
 std::optional<Refusal> CheckSite(const http::Request& request,
-                                 const std::vector<std::string>& hosts, bool opens_page) {
+                                 const std::vector<std::string>& hosts, bool by_tls,
+                                 bool opens_page) {
   const std::string_view authority = request.Header("host").value_or("");
   const std::string host = HostOf(authority);
   if (!IsOwnHost(host) && std::ranges::find(hosts, host) == hosts.end()) {
@@ -69,9 +70,10 @@ std::optional<Refusal> CheckSite(const http::Request& request,
   if (request.Count("origin") > 0) {
     const std::string_view origin = request.Header("origin").value_or("");
     const size_t scheme = origin.find("://");
-    const bool same =
-        scheme != origin.npos && absl::AsciiStrToLower(View(origin.substr(scheme + 3))) ==
-                                     absl::AsciiStrToLower(View(authority));
+    // Without TLS, a proxy may have it.
+    const bool right_scheme = scheme != origin.npos && (!by_tls || origin.starts_with("https:"));
+    const bool same = right_scheme && absl::AsciiStrToLower(View(origin.substr(scheme + 3))) ==
+                                          absl::AsciiStrToLower(View(authority));
     if (!same)
       return OtherSite(absl::StrCat("Origin: '", Shown(origin), "' is another site"),
                        "other sites may not use this daemon through a browser");
@@ -84,6 +86,10 @@ std::optional<Refusal> CheckSite(const http::Request& request,
     return OtherSite("Sec-Fetch-Site: a page of another site has caused this request",
                      "other sites may not use this daemon through a browser");
   return std::nullopt;
+}
+
+bool IsFromBrowser(const http::Request& request) {
+  return request.Count("origin") > 0 || request.Count("sec-fetch-site") > 0;
 }
 
 std::string MediaTypeOf(const http::Request& request) {

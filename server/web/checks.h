@@ -24,10 +24,14 @@ std::string HostOf(std::string_view authority);
 bool IsOwnHost(std::string_view host);
 
 // Refused: PERMISSION_DENIED. Host must be one of ours or of `hosts`; Origin, if there is one, must be the same; and a
-// browser that says where the request comes from must say: from here. `opens_page`: a link on another site may
-// lead here.
+// browser that says where the request comes from must say: from here. `by_tls`: an Origin without TLS is another site, which
+// a machine on the way can make up. `opens_page`: a link on another site may lead here.
 std::optional<Refusal> CheckSite(const http::Request& request,
-                                 const std::vector<std::string>& hosts, bool opens_page);
+                                 const std::vector<std::string>& hosts, bool by_tls,
+                                 bool opens_page);
+
+// A browser says where a request comes from that may change something. False: it is a program's.
+bool IsFromBrowser(const http::Request& request);
 
 // "application/json; charset=utf-8" is "application/json". Empty: there is none.
 std::string MediaTypeOf(const http::Request& request);

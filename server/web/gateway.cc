@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "server/base/signals.h"
-#include "server/rpc/caller.h"
+#include "server/rpc/inside_peer.h"
 
 namespace semaphored::web {
 namespace {
@@ -141,7 +141,8 @@ void Gateway::Fill(const Visitor& visitor, std::optional<Milliseconds> timeout,
                    grpc::ClientContext* context) const {
   for (const std::string& each : visitor.authorization) context->AddMetadata("authorization", each);
   if (!visitor.traceparent.empty()) context->AddMetadata("traceparent", visitor.traceparent);
-  context->AddMetadata(kInsidePeerKey, inside_key_ + visitor.peer);
+  context->AddMetadata(kInsidePeerKey,
+                       inside_key_ + InsidePeerText(visitor.peer, visitor.certificate.get()));
   if (timeout)
     context->set_deadline(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                        gpr_time_from_millis(timeout->count(), GPR_TIMESPAN)));

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/access/access.h"
 #include "server/base/clock.h"
 #include "server/rpc/reactor.h"
 
@@ -24,10 +25,12 @@ namespace semaphored::web {
 
 // Who calls, and from where: what the handlers find out of a call of gRPC by itself.
 struct Visitor {
-  std::string peer;                        // "ipv4:192.0.2.1:4711".
-  std::vector<std::string> authorization;  // "Bearer …"; of a request that shows none: empty.
-  std::string traceparent;                 // May be empty.
-  std::string cookie;                      // Stands for the token; empty: none does.
+  std::string peer;  // "ipv4:192.0.2.1:4711".
+  // Of the connection, as TLS has verified it; null: none was shown.
+  std::shared_ptr<const CertificateNames> certificate = nullptr;
+  std::vector<std::string> authorization = {};  // "Bearer …"; of a request that shows none: empty.
+  std::string traceparent = {};                 // May be empty.
+  std::string cookie = {};                      // Stands for the token; empty: none does.
 };
 
 // A call that is under way.

@@ -29,6 +29,7 @@ page::RightsNow RightsOf(Site* site, Visitor visitor) {
     // A feed ends with the sign-in by which it was opened.
     if (site->IsSignedOut(visitor)) return std::nullopt;
     rights.identity = IdentityOf(visitor, rights.policy.get());
+    rights.certified = visitor.authorization.empty();
     if (rights.identity == nullptr) return std::nullopt;
     return rights;
   };

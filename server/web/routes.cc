@@ -23,6 +23,7 @@ bool IsPrintable(std::string_view text) {
 Visitor VisitorOf(Site* site, const http::Request& request) {
   Visitor visitor;
   visitor.peer = request.peer;
+  visitor.certificate = request.certificate;
   for (const auto& [name, value] : request.headers) {
     if (name == "authorization")
       visitor.authorization.push_back(IsPrintable(value) ? value : "malformed");
@@ -51,14 +52,15 @@ Refusal NoToken() {
       absl::StatusCode::kUnauthenticated, Reason::kUnauthenticated,
       "this daemon serves only clients that it knows", "",
       "show a token of the access file (header `Authorization: Bearer TOKEN`): the API asks for "
-      "a client certificate, which HTTP does not take"};
+      "a client certificate, which HTTP takes only with http_tls"};
 }
 
 Refusal NotOwnPage() {
   return {absl::StatusCode::kPermissionDenied, Reason::kPermissionDenied,
           absl::StrCat("the header ", kOwnPageHeader, " is missing"), "",
           absl::StrCat("send `", kOwnPageHeader,
-                       ": 1` with each request that is known by its cookie and is not GET")};
+                       ": 1` with each request that is not GET and is known by a cookie, or by TLS "
+                       "is a browser's")};
 }
 
 Refusal WrongType(std::string_view type) {
@@ -88,8 +90,15 @@ struct Refused {
   std::optional<http::Status> status;
 };
 
+// A browser adds by itself, whatever page has caused the request, what the caller may be known by: a cookie, or with TLS
+// a certificate.
+bool IsKnownByBrowser(const Site& site, const Visitor& visitor, const http::Request& request) {
+  if (!visitor.cookie.empty()) return true;
+  return site.by_tls && visitor.authorization.empty() && IsFromBrowser(request);
+}
+
 std::optional<Refused> CheckRoute(Site* site, const Route& route, const http::Request& request) {
-  if (auto refusal = CheckSite(request, site->hosts, route.kind == Kind::kPage))
+  if (auto refusal = CheckSite(request, site->hosts, site->by_tls, route.kind == Kind::kPage))
     return Refused{*std::move(refusal), std::nullopt};
   if (route.kind == Kind::kPage) return std::nullopt;
   if (request.method == http::Method::kPost) {
@@ -104,12 +113,19 @@ std::optional<Refused> CheckRoute(Site* site, const Route& route, const http::Re
   }
   if (route.kind == Kind::kSigns) return std::nullopt;  // Its handlers want the own page's header.
   const Visitor visitor = VisitorOf(site, request);
-  if (!visitor.cookie.empty() && !http::kReads.Has(request.method) &&
-      request.Count(kOwnPageHeader) == 0)
+  if (!http::kReads.Has(request.method) && request.Count(kOwnPageHeader) == 0 &&
+      IsKnownByBrowser(*site, visitor, request))
     return Refused{NotOwnPage(), std::nullopt};
   if (auto refusal = CheckVisitor(*site, route, visitor))
     return Refused{*std::move(refusal), std::nullopt};
   return std::nullopt;
+}
+
+// Of the access file. Whether the token is one of it, the API finds out.
+bool IsOfAccessFile(const Visitor& visitor, const AccessPolicy* policy) {
+  if (policy == nullptr) return false;
+  if (!visitor.authorization.empty()) return true;
+  return visitor.certificate != nullptr && policy->ByCertificate(*visitor.certificate) != nullptr;
 }
 
 }  // namespace
@@ -119,11 +135,11 @@ std::optional<Refusal> Site::CheckWrites(const Visitor& visitor) const {
     case Writes::kOn:
       return std::nullopt;
     case Writes::kToken:
-      if (!visitor.authorization.empty() && policy() != nullptr) return std::nullopt;
+      if (IsOfAccessFile(visitor, policy().get())) return std::nullopt;
       return Refusal{
           absl::StatusCode::kPermissionDenied, Reason::kPermissionDenied,
-          "http_writes: by HTTP, callers that show no token of the access file may only "
-          "read",
+          "http_writes: by HTTP, callers that show neither a token nor a client certificate of "
+          "the access file may only read",
           "",
           "show a token (header `Authorization: Bearer TOKEN`), or start the daemon with "
           "--http-writes on"};
@@ -148,7 +164,11 @@ bool Site::IsUnknown(const Visitor& visitor) const {
 
 const Identity* IdentityOf(const Visitor& visitor, const AccessPolicy* policy) {
   if (policy == nullptr) return nullptr;
-  if (visitor.authorization.empty()) return policy->anonymous();
+  if (visitor.authorization.empty()) {
+    const Identity* const certified =
+        visitor.certificate == nullptr ? nullptr : policy->ByCertificate(*visitor.certificate);
+    return certified == nullptr ? policy->anonymous() : certified;
+  }
   constexpr std::string_view kScheme = "bearer ";
   const std::string& shown = visitor.authorization.front();
   if (visitor.authorization.size() != 1 ||
@@ -167,7 +187,7 @@ http::Resources MakeResources(Site* site, Routes routes) {
     auto handler = [site, of_path = std::move(of_path)](http::Request request, http::Reply reply) {
       const Route* const route = Find(of_path, request);
       Visitor visitor =
-          route->kind == Kind::kPage ? Visitor{request.peer, {}, "", ""} : VisitorOf(site, request);
+          route->kind == Kind::kPage ? Visitor{request.peer} : VisitorOf(site, request);
       // The body may have taken seconds, in which a cookie can have ended: without it the caller is another.
       if (const auto refusal = CheckVisitor(*site, *route, visitor))
         return reply(ErrorResponse(*refusal));

@@ -23,7 +23,7 @@ namespace semaphored::web {
 // Which callers may change anything by HTTP. Rules and quotas are the handlers' matter, as ever.
 enum class Writes : uint8_t {
   kOff,    // None.
-  kToken,  // Those that show a token of the access file.
+  kToken,  // Those that show a token, or a client certificate, of the access file.
   kOn,     // All that the API serves.
 };
 
@@ -35,8 +35,9 @@ struct Site {
   std::function<std::shared_ptr<const AccessPolicy>()> policy;
   std::vector<std::string> hosts;  // By which the daemon is known, beside addresses; in lower case.
   std::string cookie_name;         // Of this port's.
-  bool needs_token =
-      false;  // Callers without one have no way to be known: TLS asks the others for certificates.
+  bool by_tls = false;
+  // Callers without one have no way to be known: the API asks for certificates, and HTTP is without TLS.
+  bool needs_token = false;
   size_t body_bytes_max = 4 << 20;
   std::atomic<Writes> writes = Writes::kToken;
   SignIns sign_ins;
@@ -51,8 +52,7 @@ struct Site {
   bool IsUnknown(const Visitor& visitor) const;
 };
 
-// As the API finds out of a call; a certificate is no matter of HTTP's. nullptr: no such caller is known, or `policy` is
-// null.
+// As the API finds out of a call. nullptr: no such caller is known, or `policy` is null.
 const Identity* IdentityOf(const Visitor& visitor, const AccessPolicy* policy);
 
 struct Route {

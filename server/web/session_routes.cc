@@ -24,13 +24,15 @@ constexpr size_t kSignInBytesMax = 6 * kTokenBytesMax + 64;
 
 std::string CookieText(const Site& site, std::string_view value, int64_t max_age_s) {
   return absl::StrCat(site.cookie_name, "=", absl::string_view(value.data(), value.size()),
-                      "; Path=/; HttpOnly; SameSite=Strict; Max-Age=", max_age_s);
+                      "; Path=/; HttpOnly; SameSite=Strict", site.by_tls ? "; Secure" : "",
+                      "; Max-Age=", max_age_s);
 }
 
 void Show(const Site& site, const Visitor& visitor, const http::Reply& reply) {
   const std::shared_ptr<const AccessPolicy> policy = site.policy();
-  const Identity* const identity =
-      visitor.authorization.empty() ? nullptr : IdentityOf(visitor, policy.get());
+  const bool shows_any = !visitor.authorization.empty() || visitor.certificate != nullptr;
+  const Identity* identity = shows_any ? IdentityOf(visitor, policy.get()) : nullptr;
+  if (identity != nullptr && identity == policy->anonymous()) identity = nullptr;
   json shown = {{"accessControl", policy != nullptr},
                 {"identity", identity == nullptr ? "" : identity->name()},
                 {"writes", !site.CheckWrites(visitor).has_value()}};

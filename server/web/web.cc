@@ -40,9 +40,10 @@ Web::Web(WebOptions options, const Clock* clock, std::string inside_key)
   site_.policy = std::move(options.policy);
   site_.audit = options.audit;
   site_.hosts = HostsOf(options.hosts);
-  // Cookies know no ports.
-  site_.cookie_name =
-      absl::StrCat("semaphored_", options.listen.substr(options.listen.rfind(':') + 1));
+  site_.by_tls = options.tls != nullptr;
+  // Cookies know no ports. By the name's beginning, browsers take none that was not set by TLS at this very host.
+  site_.cookie_name = absl::StrCat(site_.by_tls ? "__Host-" : "", "semaphored_",
+                                   options.listen.substr(options.listen.rfind(':') + 1));
   site_.needs_token = options.needs_token;
   site_.body_bytes_max = options.body_bytes_max;
   site_.writes = options.writes;
@@ -66,6 +67,8 @@ absl::StatusOr<std::unique_ptr<Web>> Web::Start(WebOptions options, const Clock*
   if (serving.listen.starts_with(kLocalhost))
     serving.listen.replace(0, kLocalhost.size() - 1, "127.0.0.1");
   serving.clock = clock;
+  serving.tls = options.tls;
+  serving.handshake_timeout = options.handshake_timeout;
   serving.connections_max = kConnectionsMax;
   serving.stall_timeout = options.unread_max;
   serving.unacknowledged_max = options.unread_max;
@@ -84,6 +87,10 @@ absl::StatusOr<std::unique_ptr<Web>> Web::Start(WebOptions options, const Clock*
     return absl::UnavailableError(absl::StrCat("http_listen: ", server.status().message()));
   web->server_ = *std::move(server);
   return web;
+}
+
+std::string Web::url() const {
+  return absl::StrCat(site_.by_tls ? "https" : "http", "://", server_->address(), "/");
 }
 
 void Web::Open(std::shared_ptr<grpc::Channel> channel) { gateway_.Open(std::move(channel)); }

@@ -21,6 +21,8 @@ struct WebOptions {
   std::string listen;  // As http::ServerOptions::listen; "localhost:PORT", too.
   std::string hosts;   // Site::hosts, with commas between them.
   Writes writes = Writes::kToken;
+  const guard::Tls* tls = nullptr;  // As http::ServerOptions::tls.
+  Milliseconds handshake_timeout{10'000};
   bool needs_token = false;
   size_t body_bytes_max = 4 << 20;
   Milliseconds unread_max{15'000};  // A client that does not read is cut off after it.
@@ -50,7 +52,8 @@ class Web {
   // Ends what is under way, and lets its last words leave. After Server::Stop().
   void Stop();
 
-  const std::string& address() const { return server_->address(); }
+  // "https://127.0.0.1:7422/".
+  std::string url() const;
   http::ServerFigures figures() const { return server_->figures(); }
 
  private:

@@ -23,7 +23,7 @@ class HttpDaemon(Daemon):
     def start(self):
         super().start()
         self.http_port = int(wait_until(
-            lambda: re.findall(r"http at http://127\.0\.0\.1:(\d+)/", self.log()),
+            lambda: re.findall(r"http at https?://\d+\.0\.0\.\d:(\d+)/", self.log()),
             "HTTP listens")[-1])
         return self
 
@@ -31,9 +31,12 @@ class HttpDaemon(Daemon):
     def http_address(self):
         return f"127.0.0.1:{self.http_port}"
 
+    def open_http(self):
+        """A connection, not yet made."""
+        return http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=BOUND_S)
+
     def connect(self):
-        return contextlib.closing(
-            http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=BOUND_S))
+        return contextlib.closing(self.open_http())
 
     def ask(self, method, path, body=None, headers=None):
         """Status, headers and text of the answer."""
@@ -73,8 +76,7 @@ class Events:
     """Reads a stream of server-sent events. A context manager: leaving it closes the connection."""
 
     def __init__(self, daemon, method, path, request=None, headers=None):
-        self.connection = http.client.HTTPConnection("127.0.0.1", daemon.http_port,
-                                                     timeout=BOUND_S)
+        self.connection = daemon.open_http()
         if request is not None:
             headers = {"Content-Type": "application/json", **(headers or {})}
         self.connection.request(method, path, None if request is None else json.dumps(request),

@@ -1,5 +1,6 @@
 """The page's feed and acts on an engine that two daemons share: each page shows, and changes, what both have."""
 
+import time
 import unittest
 
 import cluster
@@ -36,6 +37,7 @@ class Shared(unittest.TestCase):
         waiting = client.acquire_later("shared", holder="waits at b")
         client.wait_for_queue("shared", 1)
         self.shown(LIST, "list", lambda data: data.get("rows", {}).get("shared", [])[:3] == [2, 2, 1])
+        self.shown(LIST + "&sort=oldest", "list", lambda data: time.time() - 60 < data.get("rows", {}).get("shared", [0] * 4)[3] / 1000 <= time.time())
         seen = self.shown(ONE, "semaphore", lambda data: data.get("leases") and data.get("waiters"))
         self.assertIn("of b", str(seen["leases"]))
         self.assertIn("waits at b", str(seen["waiters"]))

@@ -5,6 +5,7 @@ import os
 import re
 import select
 import socket
+import ssl
 import sys
 import time
 import unittest
@@ -26,12 +27,18 @@ def head(path=SERVICE + "Verify", *more):
 
 class Attacks(unittest.TestCase):
     def setUp(self):
-        self.daemon = HttpDaemon({"message_bytes_max": MIB, "payload_bytes_max": MIB // 4})
-        self.addCleanup(self.daemon.close)
-        self.daemon.start()
+        self.daemon = self.start({"message_bytes_max": MIB, "payload_bytes_max": MIB // 4})
+
+    def start(self, settings):
+        daemon = HttpDaemon(settings)
+        self.addCleanup(daemon.close)
+        return daemon.start()
+
+    def dial(self, source):
+        return socket.create_connection(("127.0.0.1", self.daemon.http_port), BOUND_S, (source, 0))
 
     def connect(self, *sent, source="127.0.0.1"):
-        connection = socket.create_connection(("127.0.0.1", self.daemon.http_port), BOUND_S, (source, 0))
+        connection = self.dial(source)
         self.addCleanup(connection.close)
         for each in sent:
             connection.sendall(each)
@@ -46,7 +53,7 @@ class Attacks(unittest.TestCase):
                 if not part:
                     return got.decode()
                 got += part
-        except ConnectionResetError:
+        except (ConnectionResetError, ssl.SSLError):
             return got.decode()
 
     def assert_serves(self):
@@ -117,7 +124,7 @@ class Attacks(unittest.TestCase):
             for connection, rest in list(left.items()):
                 try:
                     left[connection] = rest[connection.send(rest[:65536]):]
-                except BlockingIOError:
+                except (BlockingIOError, ssl.SSLWantWriteError):
                     continue
                 except OSError:
                     del left[connection]
@@ -181,9 +188,7 @@ class Attacks(unittest.TestCase):
     def test_calls_and_streams_count_as_by_grpc(self):
         """More of both than the daemon may have: they are refused with the limit's name, and those that are served stand."""
         most = 40
-        daemon = HttpDaemon({"calls_max": most, "streams_max": most})
-        self.addCleanup(daemon.close)
-        self.daemon = daemon.start()
+        self.daemon = daemon = self.start({"calls_max": most, "streams_max": most})
         daemon.done("Acquire", {"semaphore": "s", "limit": 1})
 
         def posts(path, request, count):

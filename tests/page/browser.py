@@ -27,11 +27,12 @@ class BrowserError(Exception):
 class Browser:
     """One browser with one page. A context manager: leaving it ends the browser."""
 
-    def __init__(self, width=1280, height=900):
+    def __init__(self, width=1280, height=900, arguments=()):
         self._folder = tempfile.mkdtemp(prefix="semaphored-page-")
         self._driver = None
         self._session = None
         self._size = (width, height)
+        self._arguments = list(arguments)
 
     def __enter__(self):
         try:
@@ -59,7 +60,7 @@ class Browser:
                      "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",
                      "--force-prefers-reduced-motion",
                      f"--window-size={self._size[0]},{self._size[1]}",
-                     f"--user-data-dir={self._folder}/profile"]
+                     f"--user-data-dir={self._folder}/profile", *self._arguments]
         if os.geteuid() == 0:
             arguments.append("--no-sandbox")  # Chromium refuses root otherwise.
         answer = self._ask("POST", "/session", {"capabilities": {"alwaysMatch": {

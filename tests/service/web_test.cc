@@ -12,6 +12,7 @@
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/semaphore/v1/semaphore.pb.h"
 #include "server/access/access.h"
+#include "server/rpc/inside_peer.h"
 #include "server/rpc/status.h"
 #include "server/web/checks.h"
 #include "server/web/connect.h"
@@ -31,8 +32,9 @@ http::Request WithHeaders(Headers headers) {
   return request;
 }
 
-bool Passes(Headers headers, bool opens_page = false) {
-  return !CheckSite(WithHeaders(std::move(headers)), {"sem.example"}, opens_page).has_value();
+bool Passes(Headers headers, bool opens_page = false, bool by_tls = false) {
+  return !CheckSite(WithHeaders(std::move(headers)), {"sem.example"}, by_tls, opens_page)
+              .has_value();
 }
 
 std::shared_ptr<const AccessPolicy> PolicyOf(const std::string& token) {
@@ -77,6 +79,35 @@ TEST_CASE("web: requests that other sites cause are refused") {
       {"host", "localhost"}, {"sec-fetch-site", "cross-site"}, {"sec-fetch-mode", "navigate"}};
   CHECK_FALSE(Passes(link));
   CHECK(Passes(link, /*opens_page=*/true));
+}
+
+TEST_CASE("web: by TLS, a page without TLS is another site") {
+  const auto passes = [](const char* origin, bool by_tls) {
+    return Passes({{"host", "sem.example"}, {"origin", origin}}, /*opens_page=*/false, by_tls);
+  };
+  CHECK(passes("https://sem.example", true));
+  CHECK_FALSE(passes("http://sem.example", true));
+  CHECK_FALSE(passes("https://evil.example", true));
+  CHECK_FALSE(passes("sem.example", true));
+  // A proxy may have TLS before it, or none.
+  CHECK(passes("https://sem.example", false));
+  CHECK(passes("http://sem.example", false));
+}
+
+TEST_CASE("web: what a browser adds to a request") {
+  CHECK(IsFromBrowser(WithHeaders({{"origin", "https://sem.example"}})));
+  CHECK(IsFromBrowser(WithHeaders({{"sec-fetch-site", "same-origin"}})));
+  CHECK_FALSE(IsFromBrowser(WithHeaders({{"host", "sem.example"}, {"user-agent", "curl/8"}})));
+}
+
+TEST_CASE("web: names of a certificate pass through as they are") {
+  const std::string zero("a\0b c", 5);
+  const CertificateNames names{zero, {"", "d a", "\xff"}, {"spiffe://x/a"}, {"a@b", "c"}};
+  const std::string text = InsidePeerText("ipv6:[::1]:1", &names);
+  CHECK(std::ranges::all_of(text, [](char each) { return each >= ' ' && each <= '~'; }));
+  CHECK(ParseInsidePeer(text) == InsidePeer{"ipv6:[::1]:1", names});
+  CHECK(ParseInsidePeer(InsidePeerText("ipv4:192.0.2.1:1", nullptr)) ==
+        InsidePeer{"ipv4:192.0.2.1:1", {}});
 }
 
 TEST_CASE("web: cookies and types of content") {

@@ -117,6 +117,13 @@ SemaphoreInfo Describe(const Semaphore& semaphore) {
   return info;
 }
 
+SemaphoreInfo DescribeListed(const Semaphore& semaphore) {
+  SemaphoreInfo info = Describe(semaphore);
+  if (WaiterPtr longest = LongestWaiterOf(semaphore))
+    info.waiters.push_back({0, std::move(longest)});
+  return info;
+}
+
 SemaphoreInfo DescribePage(const LedgerState& state, const Semaphore& semaphore,
                            const AdminDescribe& act, const Context& context) {
   SemaphoreInfo info = Describe(semaphore);
@@ -139,9 +146,7 @@ Outcome List(const LedgerState& state, const ListCommand& command) {
       outcome.report->more = true;
       break;
     }
-    outcome.report->infos.push_back(Describe(*at->second));
-    if (WaiterPtr waiter = LongestWaiterOf(*at->second))
-      outcome.report->infos.back().waiters.push_back({0, std::move(waiter)});
+    outcome.report->infos.push_back(DescribeListed(*at->second));
   }
   return outcome;
 }

@@ -68,6 +68,9 @@ void EndLease(Editor& editor, Semaphore* semaphore, const LeasePtr& lease, EndCa
 
 // ---- Tickets ----
 
+// As a list shows it: of its rows, the waiter that has waited the longest.
+SemaphoreInfo DescribeListed(const Semaphore& semaphore);
+
 // What an administrator does with tickets. Without the semaphore's info; the first two change
 // nothing.
 Outcome ListTickets(const Semaphore& semaphore, const AdminListTickets& act);

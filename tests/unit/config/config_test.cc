@@ -273,6 +273,60 @@ TEST_CASE("config: with TLS another address needs no more words, and its files g
              ContainsSubstring("require, optional"));
 }
 
+TEST_CASE("config: HTTP is by TLS where other machines can reach it, or as it is said") {
+  const auto by_tls = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--tls-cert-file=c.pem", "--tls-key-file=k.pem"});
+    return IsHttpByTls(Given{.arguments = std::move(more)}.Parsed());
+  };
+  CHECK_FALSE(by_tls({}));
+  CHECK_FALSE(by_tls({"--http-listen=[::1]:7422"}));
+  CHECK_FALSE(by_tls({"--http-listen=off", "--listen=0.0.0.0:7420"}));
+  CHECK(by_tls({"--http-listen=0.0.0.0:7422"}));
+  // As it was said before there was TLS.
+  CHECK_FALSE(by_tls({"--http-listen=0.0.0.0:7422", "--allow-insecure-remote"}));
+  CHECK(by_tls({"--http-listen=0.0.0.0:7422", "--allow-insecure-remote", "--http-tls=on"}));
+  CHECK(by_tls({"--http-tls=on"}));
+  CHECK_FALSE(IsHttpByTls(Given{}.Parsed()));
+
+  for (const std::vector<std::string>& open :
+       {std::vector<std::string>{}, {"--tls-cert-file=c", "--tls-key-file=k", "--http-tls=off"}}) {
+    std::vector<std::string> arguments = open;
+    arguments.emplace_back("--http-listen=0.0.0.0:7422");
+    CHECK_THAT((Given{.arguments = arguments}.Error()),
+               ContainsSubstring("http_listen: other machines can reach 0.0.0.0:7422"));
+  }
+  CHECK_THAT((Given{.arguments = {"--http-tls=on"}}.Error()),
+             ContainsSubstring("http_tls cannot be on without tls_cert_file"));
+  CHECK_THAT((Given{.arguments = {"--http-tls=yes"}}.Error()), ContainsSubstring("auto, on, off"));
+}
+
+TEST_CASE("config: where clients must show a certificate, HTTP is served that asks for it") {
+  const auto listen = [](std::vector<std::string> more) {
+    more.insert(more.end(),
+                {"--tls-cert-file=c.pem", "--tls-key-file=k.pem", "--tls-client-ca-file=ca.pem"});
+    return HttpAddressOf(Given{.arguments = std::move(more)}.Parsed()).listen;
+  };
+  CHECK(listen({}).empty());
+  CHECK(listen({"--http-tls=on"}) == "127.0.0.1:7422");
+  CHECK(listen({"--http-tls=on", "--listen=unix:/run/s.sock"}).empty());
+  CHECK(listen({"--tls-client-certificates=optional"}) == "127.0.0.1:7422");
+}
+
+TEST_CASE("config: a warning of what all can do by TLS") {
+  const auto warns = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"--tls-cert-file=c.pem", "--tls-key-file=k.pem"});
+    const auto parsed = Given{.arguments = std::move(more)}.Parse();
+    REQUIRE(parsed.ok());
+    return !parsed->warnings.empty();
+  };
+  CHECK_FALSE(warns({}));
+  CHECK(warns({"--listen=0.0.0.0:7420"}));
+  CHECK(warns({"--http-listen=0.0.0.0:7422", "--http-writes=on"}));
+  CHECK_FALSE(warns({"--http-listen=0.0.0.0:7422"}));
+  CHECK_FALSE(
+      warns({"--http-listen=0.0.0.0:7422", "--http-writes=on", "--tls-client-ca-file=ca.pem"}));
+}
+
 TEST_CASE("config: connections are guarded where others may come, or as it is said") {
   const auto guarded = [](std::vector<std::string> arguments) {
     return IsGuarded(Given{.arguments = std::move(arguments)}.Parsed());

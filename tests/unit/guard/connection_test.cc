@@ -27,8 +27,8 @@ class Relayed {
     REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair.data()) == 0);
     client_ = pair[0];
     connection_ = std::make_unique<Connection>(
-        pair[1], tls == nullptr ? nullptr : tls->Accept(pair[1]), AddressOf(pair[1]), bounds,
-        std::make_shared<Origin>(bounds), false);
+        pair[1], tls == nullptr ? nullptr : tls->Accept(pair[1], Protocol::kHttp2),
+        AddressOf(pair[1]), bounds, std::make_shared<Origin>(bounds), false);
   }
   ~Relayed() {
     close(client_);

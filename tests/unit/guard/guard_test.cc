@@ -164,8 +164,8 @@ class World {
   }
 
  private:
-  Guard::Options OptionsOf(const FrameBounds& bounds, int64_t connections_max) const {
-    Guard::Options options;
+  DoorOptions OptionsOf(const FrameBounds& bounds, int64_t connections_max) const {
+    DoorOptions options;
     options.clock = &clock_;
     options.connections_max = connections_max;
     options.bounds = bounds;

@@ -61,10 +61,43 @@ class TlsClient {
     const int size = static_cast<int>(bytes.size());
     REQUIRE(SSL_write(ssl_.get(), bytes.data(), size) == size);
   }
+  // All that comes until `last` has, or the end. REQUIRES: the socket blocks.
+  std::string ReadUntil(std::string_view last) const {
+    std::string got;
+    std::string part(16 << 10, '\0');
+    while (last.empty() || !std::string_view(got).ends_with(last)) {
+      const int size = SSL_read(ssl_.get(), part.data(), static_cast<int>(part.size()));
+      if (size <= 0) break;
+      got.append(part, 0, static_cast<size_t>(size));
+    }
+    return got;
+  }
+  // It sends no more, and says so.
+  void EndWriting() const { SSL_shutdown(ssl_.get()); }
+  // Behind ReadUntil(): the other end has said that it sends no more.
+  bool was_ended() const { return (SSL_get_shutdown(ssl_.get()) & SSL_RECEIVED_SHUTDOWN) != 0; }
+  // False: the handshake failed. REQUIRES: the socket blocks. The client may say what it speaks: "\x02h2".
+  bool Connect(std::string_view protocols = "") const {
+    if (!protocols.empty())
+      SSL_set_alpn_protos(ssl_.get(), reinterpret_cast<const unsigned char*>(protocols.data()),
+                          static_cast<unsigned>(protocols.size()));
+    return SSL_connect(ssl_.get()) == 1;
+  }
   // A record of its own.
   void UpdateKey() const {
     REQUIRE(SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1);
     REQUIRE(SSL_do_handshake(ssl_.get()) == 1);
+  }
+  // As UpdateKey(); without effect if the other end has gone.
+  void TryUpdateKey() const {
+    SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED);
+    SSL_do_handshake(ssl_.get());
+  }
+  // The certificate of the other end, as PEM.
+  std::string shown() const {
+    const openssl::Bio bio(BIO_new(BIO_s_mem()));
+    REQUIRE(PEM_write_bio_X509(bio.get(), SSL_get0_peer_certificate(ssl_.get())) == 1);
+    return TakeText(bio.get());
   }
 
  private:
