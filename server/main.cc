@@ -386,7 +386,9 @@ int ServeAs(NodeRef self, Engine* engine, Start* start) {
   start->http->StopMetrics();
   if (web::Web* const web = start->http->web()) web->SetFeed(nullptr);
   start->security->SetOnPolicy(nullptr);
-  server.Stop(grace);
+  server.Stop(grace, [start] {
+    if (web::Web* const web = start->http->web()) web->Close();
+  });
   start->http->StopWeb();
   host.StopLanes();
   if (absl::Status status = membership.Leave(); !status.ok())

@@ -211,7 +211,7 @@ void Server::FlushDirty() {
   }
 }
 
-void Server::Stop(Milliseconds grace) {
+void Server::Stop(Milliseconds grace, const std::function<void()>& before_cut) {
   if (!thread_.joinable()) return;
   const auto all_ended = std::make_shared<std::promise<void>>();
   reactor_->Post([this, all_ended] {
@@ -223,6 +223,7 @@ void Server::Stop(Milliseconds grace) {
   if (server_ != nullptr) {
     const bool ended = all_ended->get_future().wait_for(grace) == std::future_status::ready;
     const Milliseconds hang_up = ended ? std::min(kHangUp, grace) : Milliseconds(0);
+    if (before_cut) before_cut();
     listener_->Stop();
     if (guard_ != nullptr) guard_->TakeNoMore();
     server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),

@@ -8,6 +8,7 @@
 #include <grpcpp/server_builder.h>
 
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -98,8 +99,10 @@ class Server {
   void SetLimits(const ServiceLimits& limits);
 
   // Health becomes NOT_SERVING, and Sessions shuts down, which ends the streams. Calls under way are finished for at most
-  // `grace`, and then cut off. Returns when the reactor's thread has ended: at most a little after `grace`.
-  void Stop(Milliseconds grace);
+  // `grace`, and then cut off. Returns when the reactor's thread has ended: at most a little after `grace`. `before_cut`
+  // runs on the calling thread before calls are cut off: once it has returned, no call may begin by
+  // InProcessChannel(): gRPC would call a null pointer.
+  void Stop(Milliseconds grace, const std::function<void()>& before_cut = nullptr);
 
  private:
   void SetArguments(grpc::ServerBuilder* builder) const;

@@ -3,6 +3,7 @@
 #include <grpc/support/time.h>
 #include <grpcpp/client_context.h>
 
+#include <future>
 #include <utility>
 
 #include "server/base/signals.h"
@@ -120,6 +121,14 @@ void Gateway::Open(std::shared_ptr<grpc::Channel> channel) {
 bool Gateway::is_open() const {
   const std::lock_guard lock(mutex_);
   return channel_ != nullptr;
+}
+
+void Gateway::Close() {
+  if (!thread_.joinable()) return;
+  Open(nullptr);
+  std::promise<void> none_begins;
+  reactor_.Post([&none_begins] { none_begins.set_value(); });
+  none_begins.get_future().wait();
 }
 
 void Gateway::Stop() {

@@ -65,6 +65,8 @@ class Gateway {
   void Open(std::shared_ptr<grpc::Channel> channel);
   // False: it does not accept calls yet, or no more.
   bool is_open() const;
+  // Begins no more calls from when this returns; those under way go on. Not on the gateway's thread.
+  void Close();
   // Cancels what is under way, waits for its end, and ends the thread.
   void Stop();
 

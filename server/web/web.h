@@ -49,6 +49,8 @@ class Web {
   // What the page shows, from now on; null: nothing more.
   void SetFeed(std::shared_ptr<page::Feed> feed) { feed_.Set(std::move(feed)); }
   void SetWrites(Writes writes) { site_.writes = writes; }
+  // No more calls of the API begin from when this returns. In Server::Stop().
+  void Close() { gateway_.Close(); }
   // Ends what is under way, and lets its last words leave. After Server::Stop().
   void Stop();
 

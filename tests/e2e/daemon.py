@@ -33,6 +33,8 @@ from ports import free_port  # noqa: E402,F401  the tests' files take it from he
 
 # Long enough for a loaded machine, short enough to fail a test rather than a whole run.
 BOUND_S = 40.0
+# Signals by which a process ends by a mistake of its own.
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 TTL_MIN_MS = 1000
 
 
@@ -220,6 +222,8 @@ class Daemon:
         else:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.log_path)
+        if self.process is not None and -(self.process.returncode or 0) in CRASHES:
+            raise AssertionError(f"the daemon crashed: {signal.Signals(-self.process.returncode).name}")
 
 
 class Client:

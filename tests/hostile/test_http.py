@@ -236,6 +236,14 @@ class Attacks(unittest.TestCase):
             self.assertIn("404 ", self.answer(connection))
         self.assert_serves()
 
+    def test_a_stop_amid_a_flood_of_calls(self):
+        call = head(SERVICE + "DescribeDaemon", "Content-Length: 2") + b"{}"
+        for _ in range(4):
+            connections = [self.connect(call * 300) for _ in range(40)]
+            self.assertTrue(all(connection.recv(1) == b"H" for connection in connections[:4]))
+            self.assertEqual(0, self.daemon.terminate())
+            self.daemon.start()
+
 
 if __name__ == "__main__":
     unittest.main()
