@@ -16,7 +16,6 @@ that passes are findings.
 Exit code: 0 all were killed, 1 a finding, 2 usage.
 """
 
-import argparse
 import importlib.util
 import json
 import os
@@ -293,11 +292,7 @@ def check_unchanged(client: typing.Any) -> str:
 
 def main() -> int:
     """Tries the mutants of one language."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/client-mutants")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser = rules.make_parser(__doc__, "client-mutants")
     parser.add_argument("language", choices=["cpp", "python", "node"])
     arguments = parser.parse_args()
     kind = {"cpp": Cpp, "python": Python, "node": Node}[arguments.language]

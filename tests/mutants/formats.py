@@ -9,13 +9,11 @@ whole commits, which need one, see the same encoders.
 Exit code: 0 all were killed, 1 a finding, 2 usage.
 """
 
-import argparse
-import pathlib
 import subprocess
 import sys
 import typing
 
-from rules import ROOT, build, check_place, copy_tree
+from rules import ROOT, build, check_place, copy_tree, read_arguments
 
 CASE_TIMEOUT_S = 60
 
@@ -75,16 +73,7 @@ def judge(folder, mutant, jobs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/format-mutants")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("numbers", type=int, nargs="*")
-    arguments = parser.parse_args()
-    numbers = arguments.numbers or range(1, len(MUTANTS) + 1)
-    if any(not 1 <= number <= len(MUTANTS) for number in numbers):
-        parser.error(f"mutants have the numbers 1 to {len(MUTANTS)}")
+    arguments, numbers = read_arguments(__doc__, "format-mutants", len(MUTANTS))
     golden = sources()
     findings = 0
     folder = arguments.folder.resolve()

@@ -242,18 +242,30 @@ def contract_cases() -> list[str]:
     return re.findall(r'CONTRACT_CASE\w*\(\s*"((?:[^"\\]|\\.)*)"', sources)
 
 
-def main() -> int:
-    """Runs the mutants that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def make_parser(description: str, folder: str) -> argparse.ArgumentParser:
+    """The options of all programs here. `folder`: the default of --folder, below build/."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/mutants")
+    parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build" / folder)
     parser.add_argument("--jobs", type=int, default=2)
+    return parser
+
+
+def read_arguments(description: str, folder: str, count: int) -> tuple[argparse.Namespace, typing.Sequence[int]]:
+    """The options, and which of `count` mutants are asked for."""
+    parser = make_parser(description, folder)
     parser.add_argument("numbers", type=int, nargs="*")
     arguments = parser.parse_args()
-    numbers = arguments.numbers or range(1, len(MUTANTS) + 1)
-    if any(not 1 <= number <= len(MUTANTS) for number in numbers):
-        parser.error(f"mutants have the numbers 1 to {len(MUTANTS)}")
+    numbers = arguments.numbers or range(1, count + 1)
+    if any(not 1 <= number <= count for number in numbers):
+        parser.error(f"mutants have the numbers 1 to {count}")
+    return arguments, numbers
+
+
+def main() -> int:
+    """Runs the mutants that are asked for."""
+    arguments, numbers = read_arguments(__doc__, "mutants", len(MUTANTS))
     if arguments.list:
         for number in numbers:
             mutant = MUTANTS[number - 1]
